@@ -1,0 +1,5 @@
+"""`python -m macs` is `macs`."""
+
+from macs.cli import main
+
+main()

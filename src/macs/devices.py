@@ -1,0 +1,36 @@
+"""Where networks run and in which arithmetic."""
+
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+
+def best_device() -> torch.device:
+    """CUDA or an Apple GPU where there is one, else the CPU."""
+    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+
+
+def device_of(net: nn.Module) -> torch.device:
+    """Where a network's weights are."""
+    return next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
+
+
+def channels_last(net: nn.Module) -> nn.Module:
+    """Lay out the weights, in place, for images whose channels lie side by side, as every batch here has them."""
+    return cast(Any, net).to(memory_format=torch.channels_last)  # torch's stub knows no memory format here
+
+
+def use_bf16(precision: str, device: torch.device) -> bool:
+    """Whether to compute in bf16: as asked, and for `auto` where the hardware has instructions for it.
+
+    Decided by what the hardware is, never by a stopwatch: the same machine must give the same bits every time. A CPU
+    without such instructions emulates bf16 several times slower than float32.
+    """
+    if precision != "auto":
+        return precision == "bf16"
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu":
+        return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    return False

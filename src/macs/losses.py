@@ -1,0 +1,187 @@
+"""The terms of the training objectives, as pure functions of logits or of confidences.
+
+z are logits (N x K), a_i and b_j the confidences of the N_in ID images and of the N_out outliers of a batch. Every term
+is a number to minimise, except `mcd`, which the MaCS penalty pushes up to its margin. A batch without outliers costs 0,
+with gradient 0. Half precision, as autocast leaves it, is raised to float32 first.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import Function, once_differentiable
+
+from macs.errors import MacsError
+
+Reduction = Literal["mean", "paper"]
+
+# Up to this many pairs, 362 x 362, the matrix of all pairs is as fast as sorting, or faster (measured on one core).
+_DENSE_PAIRS = 1 << 17
+
+
+def outlier_exposure(logits_out: Tensor) -> Tensor:
+    """Cross-entropy between the uniform distribution and the prediction on outliers.
+
+        mean_j [ lse(z_j) - mean_k z_jk ]                                             (MaCS paper, second term of Eq. 1)
+
+    Its least value is log K, at equal logits.
+    Hendrycks, Mazeika, Dietterich: Deep Anomaly Detection with Outlier Exposure, ICLR 2019.
+    """
+    logits_out = _at_least_float32(logits_out)
+    return _mean(logits_out.logsumexp(1) - logits_out.mean(1))
+
+
+def confidence(logits: Tensor) -> Tensor:
+    """The largest softmax probability of each image: a_i of ID images, b_j of outliers, in [1/K, 1]."""
+    return _at_least_float32(logits).softmax(1).amax(1)
+
+
+def energy(logits: Tensor) -> Tensor:
+    """Free energy E(x) = -lse(z), one an image. Lower for ID: the confidence is -E.
+
+    Liu, Wang, Owens, Li: Energy-based Out-of-distribution Detection, NeurIPS 2020, Eq. 4 at temperature 1.
+    """
+    return -_at_least_float32(logits).logsumexp(1)
+
+
+def energy_margin(logits_in: Tensor, logits_out: Tensor, m_in: float, m_out: float) -> Tensor:
+    """Squared hinges that press ID energies below m_in and outlier energies above m_out.
+
+    mean_i max(0, E(x_i) - m_in)^2 + mean_j max(0, m_out - E(o_j))^2                           (Liu et al., Eq. 8-9)
+    """
+    excess_in = torch.relu(energy(logits_in) - m_in)
+    excess_out = torch.relu(m_out - energy(logits_out))
+    return _mean(excess_in.square()) + _mean(excess_out.square())
+
+
+def mcd(conf_in: Tensor, conf_out: Tensor, reduction: Reduction = "mean") -> Tensor:
+    """Mean confidence difference: how far ID confidences lie above outlier confidences, over all pairs.
+
+        MCD = 1/N * sum_i sum_j max(0, a_i - b_j)^2                                                 (MaCS paper, Eq. 3)
+
+        d MCD / d a_i =  2/N * sum_j max(0, a_i - b_j)
+        d MCD / d b_j = -2/N * sum_i max(0, a_i - b_j)
+
+    A pair in which the outlier is as confident as the ID image, or more, adds nothing to the value or to a gradient.
+
+    reduction="mean" divides by the number of pairs, N = N_in * N_out, as the released code does; the value lies in
+    [0, 1). reduction="paper" divides by N = N_in, as Eq. 3 is printed; that is N_out times larger.
+
+    Cost: O(n log n) time and O(n) memory for n = N_in + N_out; no N_in x N_out matrix, except for small batches, where
+    it is faster.
+    """
+    return _squared_gaps(conf_in, conf_out, 0.0, _weight(conf_in, conf_out, reduction))
+
+
+def macs_penalty(conf_in: Tensor, conf_out: Tensor, margin: float, reduction: Reduction = "mean") -> Tensor:
+    """What is missing for the mean confidence difference to reach the margin.
+
+        W = max(0, m - MCD)                                                                         (MaCS paper, Eq. 4)
+
+        dW = -dMCD while MCD < m, else 0 (at MCD = m too)
+
+    The gradient does not depend on m: the margin only says when the push stops. m bounds a mean *square*: 0.5 asks for
+    a root mean square gap of 0.71. At m = 0 the value and the gradients are exactly 0 and MaCS is Outlier Exposure.
+    """
+    _check_margin(margin)
+    return torch.relu(margin - mcd(conf_in, conf_out, reduction))  # relu, not clamp: clamp has slope 1 at 0
+
+
+def hinge_penalty(conf_in: Tensor, conf_out: Tensor, margin: float) -> Tensor:
+    """A margin for every pair: pushes precisely the pairs which MCD leaves alone. Our extension, not in the paper.
+
+        H = mean_ij max(0, m - (a_i - b_j))^2
+
+        d H / d a_i = -2 / (N_in N_out) * sum_j max(0, m - (a_i - b_j))
+        d H / d b_j =  2 / (N_in N_out) * sum_i max(0, m - (a_i - b_j))
+
+    Here m bounds the gap itself, not its square. The cost is that of `mcd`.
+    """
+    _check_margin(margin)
+    return _squared_gaps(conf_out, conf_in, margin, _weight(conf_in, conf_out, "mean"))
+
+
+def _weight(conf_in: Tensor, conf_out: Tensor, reduction: str) -> float:
+    if reduction not in ("mean", "paper"):
+        raise MacsError(f"There is no reduction called {reduction!r} for pairs of confidences; use 'mean' or 'paper'.")
+    return 1 / max(1, conf_in.numel() * (conf_out.numel() if reduction == "mean" else 1))
+
+
+def _check_margin(margin: float) -> None:
+    if not 0 <= margin < 1:
+        raise MacsError(f"The margin is {margin}, but confidences differ by less than 1; choose it in [0, 1).")
+
+
+def _at_least_float32(values: Tensor) -> Tensor:
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def _mean(values: Tensor) -> Tensor:
+    return values.sum() / max(1, values.numel())  # Tensor.mean of nothing is nan
+
+
+def _squared_gaps(high: Tensor, low: Tensor, shift: float, weight: float) -> Tensor:
+    """weight * sum_ij max(0, high_i + shift - low_j)^2, of which both pair terms are special cases."""
+    if high.ndim != 1 or low.ndim != 1:
+        shapes = f"{tuple(high.shape)} and {tuple(low.shape)}"
+        raise MacsError(f"Pair terms need one confidence an image, but the shapes are {shapes}; reduce over classes.")
+    high, low = _at_least_float32(high), _at_least_float32(low)
+    dtype = torch.promote_types(high.dtype, low.dtype)
+    value: Tensor = _SquaredGaps.apply(high.to(dtype), low.to(dtype), shift, weight)
+    return value
+
+
+class _SquaredGaps(Function):
+    """The sum and its gradient are found together, so that backward is one multiplication.
+
+    The gradient of an element is, up to a factor, its reach: the sum of max(0, high_i + shift - low_j) over its pairs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, high: Tensor, low: Tensor, shift: float, weight: float) -> Tensor:
+        small = high.numel() * low.numel() <= _DENSE_PAIRS
+        total, reach_high, reach_low = (_dense if small else _by_sorting)(high, low, shift)
+        ctx.save_for_backward((2 * weight * reach_high).to(high.dtype), (-2 * weight * reach_low).to(high.dtype))
+        return (weight * total).to(high.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        slope_high, slope_low = ctx.saved_tensors
+        return grad * slope_high, grad * slope_low, None, None
+
+
+def _dense(high: Tensor, low: Tensor, shift: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Total and reaches from the matrix of all pairs."""
+    gaps = (high[:, None] - (low - shift)).relu_()
+    return gaps.square().sum(), gaps.sum(1), gaps.sum(0)
+
+
+def _by_sorting(high: Tensor, low: Tensor, shift: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Total and reaches from one walk over all points, highs and lows together, in ascending order.
+
+    Cut the line at its points into steps of length s, with L lows on the left of a step and H highs on its right. A gap
+    is the sum of the steps between its low and its high; so the reach R of a high is the sum of L s over the steps on
+    its left, and that of a low the sum of H s over the steps on its right. Crossing a step, the gaps g_j from the lows
+    behind it grow by s, and the sum of their squares by sum_j (g_j + s)^2 - g_j^2 = s (2 R + L s), with the reach R of
+    the point before the step: times H, summed over the steps, that is the total.
+
+    Every term is non-negative: nothing cancels, unlike in n a^2 - 2 a sum b + sum b^2. Equal points are a step of 0
+    apart, so that their order does not matter and relu'(0) = 0.
+    """
+    wide = torch.float32 if high.device.type == "mps" else torch.float64  # MPS has no float64
+    points, order = torch.cat([high.to(wide) + shift, low.to(wide)]).sort()
+    steps = points.diff()
+    is_high = order < len(high)
+    highs_left = is_high[:-1].cumsum(0)
+    lows_left = torch.arange(1, len(points), device=high.device) - highs_left
+    lows, highs = lows_left * steps, (len(high) - highs_left) * steps
+
+    nothing = steps.new_zeros(1)
+    below = torch.cat([nothing, lows.cumsum(0)])
+    above = torch.cat([highs.flip(0).cumsum(0).flip(0), nothing])
+    total = (highs * (below[:-1] + below[1:])).sum()
+
+    reach = torch.empty_like(points)
+    reach[order] = torch.where(is_high, below, above)
+    return total, reach[: len(high)], reach[len(high) :]

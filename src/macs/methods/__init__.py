@@ -1,0 +1,78 @@
+"""What a training step minimises: one file a method.
+
+The training loop knows a method only through this class. Most methods are a `loss` of the logits; one that changes the
+images first (MixOE, DivOE) overrides `step`; one that must look at the network before training (Energy) overrides
+`prepare`. A method's fields are its hyper-parameters, and their defaults are its own authors' recipe.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple, Self, cast, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+from macs.errors import MacsError
+from macs.recipe import Recipe, typed
+from macs.registry import Registry, unknown
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Augmented images and outliers, perhaps not as many, as N x 3 x H x W with pixels in [0, 1]."""
+
+    images: Tensor
+    labels: Tensor
+    outliers: Tensor
+
+
+class Step(NamedTuple):
+    """What a step minimises, and the logits that the progress line is computed from."""
+
+    loss: Tensor
+    logits_in: Tensor
+    logits_out: Tensor
+
+
+class Method:
+    """Subclass it as a frozen dataclass, define `loss`, and register it with `@method("name")`."""
+
+    score: ClassVar[str] = "msp"  # the score that its authors detect with
+    needs_outliers: ClassVar[bool] = True
+
+    def prepare(self, net: nn.Module, batch: Batch) -> Self:
+        """The method with what it takes from the starting network; `batch` is the first one of training."""
+        return self
+
+    def step(self, net: nn.Module, batch: Batch) -> Step:
+        """ID images and outliers in one forward pass, then the loss."""
+        logits_in, logits_out = forward_together(net, batch.images, batch.outliers)
+        return Step(self.loss(logits_in, batch.labels, logits_out), logits_in, logits_out)
+
+    def loss(self, logits_in: Tensor, labels: Tensor, logits_out: Tensor) -> Tensor:
+        raise TypeError(f"{type(self).__name__} defines neither `loss` nor `step`")
+
+
+method: Registry[type[Method]] = Registry("macs.methods", "method")
+available = method.available
+
+
+def forward_together(net: nn.Module, images: Tensor, outliers: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits of both from one pass: batch norm must see the mixture, or outlier exposure weakens badly."""
+    logits = net(torch.cat([images, outliers])).float()
+    return logits[: len(images)], logits[len(images) :]
+
+
+def build(recipe: Recipe) -> Method:
+    """The method that a recipe names, with the recipe's margin and options as its fields."""
+    chosen = method[recipe.method]
+    if not (isinstance(chosen, type) and issubclass(chosen, Method)):
+        raise MacsError(f"{recipe.method} is not a method: it must be a subclass of macs.methods.Method.")
+    settings = dict(recipe.options)
+    if recipe.margin is not None:
+        settings["margin"] = recipe.margin
+    hints = get_type_hints(chosen)
+    kinds = {f.name: hints[f.name] for f in fields(cast(Any, chosen))}
+    for name in settings:
+        if name not in kinds:
+            raise unknown(f"setting of {recipe.method}", name, sorted(kinds) or ["none"])
+    return chosen(**{name: typed(f"{name} of {recipe.method}", value, kinds[name]) for name, value in settings.items()})

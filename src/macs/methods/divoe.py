@@ -1,0 +1,53 @@
+"""DivOE: make half of the outliers harder, then expose the network to all of them.
+
+    o' = argmax_{|o' - o| <= eps} CE(f(o'), uniform)          by projected gradient steps on the pixels
+    L  = CE(f(x), y) + weight * CE(f(o' and o), uniform)
+
+The first `share` of each outlier batch starts at a uniform point of the eps ball and takes `steps` steps of `step_size`
+along the sign of the gradient, projected to the ball and to pixels in [0, 1], with the network in evaluation mode.
+
+Zhu, Geng, Yao, Liu, Niu, Sugiyama, Han: Diversified Outlier Exposure for Out-of-Distribution Detection via Informative
+Extrapolation, NeurIPS 2023.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from macs.losses import outlier_exposure
+from macs.methods import Batch, Method, Step, method
+
+
+@method("divoe")
+@dataclass(frozen=True)
+class DiversifiedOutlierExposure(Method):
+    weight: float = 0.5
+    eps: float = 0.05
+    steps: int = 5
+    step_size: float | None = None  # the authors' eps / 4
+    share: float = 0.5
+
+    def step(self, net: nn.Module, batch: Batch) -> Step:
+        count = int(len(batch.outliers) * self.share)
+        harder = self.extrapolate(net, batch.outliers[:count])
+        return super().step(net, replace(batch, outliers=torch.cat([harder, batch.outliers[count:]])))
+
+    def loss(self, logits_in: Tensor, labels: Tensor, logits_out: Tensor) -> Tensor:
+        return cross_entropy(logits_in, labels) + self.weight * outlier_exposure(logits_out)
+
+    def extrapolate(self, net: nn.Module, outliers: Tensor) -> Tensor:
+        """The outliers moved inside their eps ball to where the network is least unsure."""
+        size = self.eps / 4 if self.step_size is None else self.step_size
+        moved = (outliers + torch.empty_like(outliers).uniform_(-self.eps, self.eps)).clamp(0, 1)
+        was_training = net.training
+        net.eval()
+        for _ in range(self.steps):
+            moved.requires_grad_(True)
+            # Asking for the pixels' gradient alone spares that of every parameter.
+            (slope,) = torch.autograd.grad(outlier_exposure(net(moved).float()), moved)
+            moved = moved.detach() + size * slope.sign()
+            moved = torch.minimum(torch.maximum(moved, outliers - self.eps), outliers + self.eps).clamp(0, 1)
+        net.train(was_training)
+        return moved

@@ -1,0 +1,56 @@
+"""MixOE: mix ID images with outliers and let the confidence fall with the outlier's share.
+
+    L = CE(f(x), y) + beta * [ lam * CE(f(mixed), y) + (1 - lam) * CE(f(mixed), uniform) ],   lam ~ Beta(alpha, alpha)
+
+    mixup    mixed = lam * x + (1 - lam) * o
+    cutmix   mixed = x with a patch of o; lam is the share of x that is left
+
+The bracket is the cross-entropy to the soft target lam * onehot(y) + (1 - lam) / K. Each outlier meets one ID image.
+
+Zhang, Inkawhich, Linderman, Chen, Li: Mixture Outlier Exposure, WACV 2023.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from macs.losses import outlier_exposure
+from macs.methods import Batch, Method, Step, forward_together, method
+
+
+@method("mixoe")
+@dataclass(frozen=True)
+class MixtureOutlierExposure(Method):
+    mix: Literal["mixup", "cutmix"] = "mixup"
+    beta: float = 5.0
+    alpha: float | None = None  # the authors' 1 for mixup, 2 for cutmix
+
+    def step(self, net: nn.Module, batch: Batch) -> Step:
+        partner = torch.arange(len(batch.outliers), device=batch.labels.device) % len(batch.images)
+        alpha = self.alpha if self.alpha is not None else {"mixup": 1.0, "cutmix": 2.0}[self.mix]
+        lam = torch.distributions.Beta(alpha, alpha).sample().item()
+        mixed, lam = {"mixup": mixup, "cutmix": cutmix}[self.mix](batch.images[partner], batch.outliers, lam)
+        logits_in, logits_mixed = forward_together(net, batch.images, mixed)
+        towards_class = cross_entropy(logits_mixed, batch.labels[partner])
+        soft = lam * towards_class + (1 - lam) * outlier_exposure(logits_mixed)
+        return Step(cross_entropy(logits_in, batch.labels) + self.beta * soft, logits_in, logits_mixed)
+
+
+def mixup(images: Tensor, outliers: Tensor, lam: float) -> tuple[Tensor, float]:
+    return lam * images + (1 - lam) * outliers, lam
+
+
+def cutmix(images: Tensor, outliers: Tensor, lam: float) -> tuple[Tensor, float]:
+    """Paste one patch of every outlier; the patch may be cut off at the border, so lam comes back as the area left."""
+    height, width = images.shape[-2:]
+    cut_height, cut_width = int(height * math.sqrt(1 - lam)), int(width * math.sqrt(1 - lam))
+    y, x = (int(torch.randint(edge, ())) for edge in (height, width))
+    top, bottom = max(y - cut_height // 2, 0), min(y + cut_height // 2, height)
+    left, right = max(x - cut_width // 2, 0), min(x + cut_width // 2, width)
+    mixed = images.clone()
+    mixed[..., top:bottom, left:right] = outliers[..., top:bottom, left:right]
+    return mixed, 1 - (bottom - top) * (right - left) / (height * width)

@@ -1,0 +1,14 @@
+"""Networks: pixels in [0, 1] -> features -> logits; one file a family.
+
+    net = macs.nets.build("wrn-40-2", classes=10)
+    net = macs.nets.load("cifar10_wrn.pt", "wrn-40-2", classes=10)
+
+A new family is one new file here whose class is registered with `@net("family")`; a name then is the family and its
+numbers. Any other nn.Module that returns logits will do as well: pass it, or name it as "module:Class".
+"""
+
+from macs.nets._base import Net, features_of, name_of, set_dropout
+from macs.nets._files import load, save
+from macs.nets._names import available, build, net
+
+__all__ = ["Net", "available", "build", "features_of", "load", "name_of", "net", "save", "set_dropout"]

@@ -1,0 +1,110 @@
+"""What all networks share, and the few questions that may be asked of any nn.Module that returns logits."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from macs.errors import MacsError
+
+MEAN = (125.3, 123.0, 113.9)  # of CIFAR's pixels, as every public checkpoint of this line of work expects them
+STD = (63.0, 62.1, 66.7)
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+class Normalise(nn.Module):
+    """(pixels - mean) / std, a channel each, as the first layer: nobody has to normalise, and nobody can forget to."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Not persistent, so that the state dict has the names of the public checkpoints and no others.
+        self.register_buffer("mean", torch.tensor(MEAN).view(3, 1, 1) / 255, persistent=False)
+        self.register_buffer("std", torch.tensor(STD).view(3, 1, 1) / 255, persistent=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        if not pixels.is_floating_point():  # bytes would pass through the arithmetic and give nonsense
+            raise MacsError(f"A network takes float pixels in [0, 1], not {pixels.dtype}: divide the bytes by 255.")
+        return (pixels - self.mean) / self.std
+
+
+class Net(nn.Module):
+    """A network whose last layer `fc` maps `features` to logits.
+
+    A subclass takes its family's numbers, then `classes` and, if it has dropout, `dropout` as keywords; it defines
+    `fc` and `features`, which begins with `self.normalise`.
+    """
+
+    examples: ClassVar[tuple[str, ...]] = ()  # names worth typing
+    public_names: ClassVar[dict[str, str]] = {}  # first parts of names in public checkpoints -> ours
+    fc: nn.Linear
+
+    def __init__(self, name: str, classes: int) -> None:
+        super().__init__()
+        self.name, self.classes = name, int(classes)
+        self.normalise = Normalise()
+
+    @property
+    def head(self) -> nn.Linear:
+        return self.fc
+
+    @property
+    def dropout(self) -> float:
+        return next((module.p for module in self.modules() if isinstance(module, DROPOUTS)), 0.0)
+
+    def features(self, pixels: Tensor) -> Tensor:
+        """N x 3 x H x W pixels in [0, 1] -> the N x D input of the last layer."""
+        raise NotImplementedError
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(pixels))
+        return logits
+
+    def initialise(self) -> None:
+        """He-normal convolutions, by fan-out; batch norms start as the identity, the last layer without bias."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        nn.init.zeros_(self.fc.bias)
+
+
+def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
+    """A convolution that keeps the image's size but for the stride; a batch norm beside it makes a bias idle."""
+    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+
+
+def name_of(net: nn.Module) -> str:
+    """The name to build such a network by: "wrn-40-2", or "module:Class" for one that is not ours."""
+    return net.name if isinstance(net, Net) else f"{type(net).__module__}:{type(net).__qualname__}"
+
+
+def set_dropout(net: nn.Module, dropout: float) -> None:
+    """Give every dropout layer of a network this rate."""
+    layers = [module for module in net.modules() if isinstance(module, DROPOUTS)]
+    if dropout and not layers:
+        raise MacsError(f"{name_of(net)} has no dropout; leave the setting out or make it 0.")
+    for layer in layers:
+        layer.p = dropout
+
+
+def features_of(net: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    """The N x D features and the N x K logits from one pass; the features feed the linear layer that ran last."""
+    if isinstance(net, Net):
+        features = net.features(pixels)
+        return features, net.head(features)
+    last: dict[str, Tensor] = {}
+
+    def keep(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        last["features"] = inputs[0]
+
+    hooks = [m.register_forward_pre_hook(keep) for m in net.modules() if isinstance(m, nn.Linear)]
+    try:
+        logits = net(pixels)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not last:
+        raise MacsError(f"{name_of(net)} has no linear layer to take features from; use a score of the logits.")
+    return last["features"].flatten(1), logits

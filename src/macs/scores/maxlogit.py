@@ -1,0 +1,16 @@
+"""Maximum logit: as MSP, without the softmax, which forgets how large the logits are.
+
+    confidence(x) = max_k z_k        in (-inf, inf)
+
+Hendrycks et al.: Scaling Out-of-Distribution Detection for Real-World Settings, ICML 2022.
+"""
+
+from torch import Tensor
+
+from macs.scores import Score, score
+
+
+@score("maxlogit")
+class MaxLogit(Score):
+    def confidence(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+        return logits.amax(1)

@@ -1,0 +1,84 @@
+"""Results as tables for people: percentages, with set sizes and conventions beside them."""
+
+from collections.abc import Sequence
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+
+from macs.metrics import METRICS, mean_and_error
+
+if TYPE_CHECKING:
+    from macs.data.loading import Row
+    from macs.evaluation import Evaluation
+
+TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "aupr_id": "AUPR-ID ↑", "fpr95_id": "FPR95-ID ↓"}
+CONVENTIONS = (
+    "AUPR and FPR95 take OOD as positive, as the paper does: FPR95 is the share of ID images flagged when 95% of OOD\n"
+    "images are caught. AUPR-ID and FPR95-ID take ID as positive: the share of OOD images accepted when 95% of ID\n"
+    "images are kept. AUROC is the same either way."
+)
+
+
+def evaluation_tables(evaluation: "Evaluation") -> RenderableType:
+    """Both protocols of an evaluation, one table each."""
+    drawn = int(evaluation.images * evaluation.share)
+    trials = len(evaluation.draw_accuracies)
+    accuracy = mean_and_error(evaluation.draw_accuracies)
+    full = table(f"Full sets: {evaluation.images:,} ID images of {evaluation.id}, score {evaluation.score}", "images")
+    draws = table(f"{trials} draws of {drawn:,} ID images and as many OOD: mean ± standard error", "images")
+    for result in evaluation.sets:
+        full.add_row(result.name, f"{result.images:,}", *(percent(getattr(result.full, m)) for m in METRICS))
+        values = ([getattr(draw, m) for draw in result.draws] for m in METRICS)
+        draws.add_row(result.name, f"{min(drawn, result.images):,}", *(with_error(v) for v in values))
+    full.add_section()
+    full.add_row("mean", "", *(percent(evaluation.mean(m)) for m in METRICS))
+    draws.add_section()
+    draws.add_row("mean", "", *(with_error(evaluation.draw_means(m)) for m in METRICS))
+    return Group(
+        f"ID accuracy {percent(evaluation.accuracy)}% (draws: {percent(accuracy[0])} ± {percent(accuracy[1])})",
+        full,
+        draws,
+        CONVENTIONS,
+        f"The threshold of FPR95 is the {evaluation.fpr_rule} one"
+        + (" that reaches 95%." if evaluation.fpr_rule == "first" else " to 95%, as in the authors' code."),
+    )
+
+
+def catalog_table(rows: "Sequence[Row]") -> Table:
+    """Every dataset: what it is for, its official size, and what is on disk."""
+    made = Table(title_justify="left")
+    for name in ("name", "role", "images", "on disk", "what it is"):
+        made.add_column(name)
+    for row in rows:
+        images = ", ".join(f"{split} {count:,}" for split, count in row.images.items())
+        made.add_row(row.name, row.role, images, ", ".join(row.found) or "-", f"{row.title}\n{row.home}")
+    return made
+
+
+def table(title: str, *columns: str) -> Table:
+    """An empty table with a column for each metric."""
+    made = Table(title=title, title_justify="left")
+    made.add_column("OOD set")
+    for name in (*columns, *TITLES.values()):
+        made.add_column(name, justify="right", no_wrap=True)
+    return made
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.2f}"
+
+
+def with_error(values: Sequence[float]) -> str:
+    mean, error = mean_and_error(values)
+    return f"{percent(mean)} ± {percent(error)}"
+
+
+def plain_text(renderable: RenderableType, width: int = 120) -> str:
+    """What the console would show, as text."""
+    console = Console(file=StringIO(), width=width, color_system=None)
+    console.print(renderable)
+    written = console.file
+    assert isinstance(written, StringIO)
+    return written.getvalue()

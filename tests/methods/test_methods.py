@@ -1,0 +1,182 @@
+"""Each method against its formula written out again, and the interface that the training loop relies on."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
+
+from macs import methods
+from macs.errors import MacsError
+from macs.methods import Batch
+from macs.methods.divoe import DiversifiedOutlierExposure
+from macs.methods.energy import Energy
+from macs.methods.macs import MarginBoundedConfidence
+from macs.methods.mixoe import MixtureOutlierExposure, cutmix
+from macs.methods.oe import OutlierExposure
+from macs.recipe import METHODS, Recipe
+
+
+class Counting(nn.Module):
+    """A linear network that remembers what went through it."""
+
+    def __init__(self, classes: int = 4) -> None:
+        super().__init__()
+        self.fc, self.seen = nn.Linear(3 * 8 * 8, classes), []
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        self.seen.append(pixels.detach().clone())
+        return self.fc(pixels.flatten(1))
+
+
+@pytest.fixture
+def net() -> Counting:
+    torch.manual_seed(0)
+    return Counting()
+
+
+def batch(n_in: int = 6, n_out: int = 10) -> Batch:
+    torch.manual_seed(1)
+    return Batch(torch.rand(n_in, 3, 8, 8), torch.randint(4, (n_in,)), torch.rand(n_out, 3, 8, 8))
+
+
+def gradients(net: nn.Module, loss: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, list(net.parameters())))
+
+
+def test_the_files_are_the_methods():
+    assert methods.available() == sorted(METHODS) == ["divoe", "energy", "macs", "mixoe", "msp", "oe"]
+
+
+@pytest.mark.parametrize("name", ["msp", "oe", "energy", "macs", "mixoe"])
+def test_images_and_outliers_share_one_forward_pass(name, net):
+    pair = batch()
+    method = methods.build(Recipe(method=name)).prepare(net, pair)
+    net.seen.clear()
+    method.step(net, pair)
+    assert [len(seen) for seen in net.seen] == [16]
+
+
+def test_macs_at_margin_zero_is_outlier_exposure_to_the_bit(net):
+    with_margin = MarginBoundedConfidence(margin=0.0).step(net, batch())
+    without = OutlierExposure().step(net, batch())
+    assert with_margin.loss.item() == without.loss.item()
+    pairs = zip(gradients(net, with_margin.loss), gradients(net, without.loss), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+
+
+@pytest.mark.parametrize("variant", ["margin", "hinge", "unbounded"])
+@pytest.mark.parametrize("reduction", ["mean", "paper"])
+def test_macs_is_its_equations_written_out(variant, reduction):
+    torch.manual_seed(3)
+    logits_in, logits_out = torch.randn(5, 4).double() * 2, torch.randn(7, 4).double()
+    labels = torch.randint(4, (5,))
+    confidences_in = [max(math.exp(v) for v in z) / sum(math.exp(v) for v in z) for z in logits_in.tolist()]
+    confidences_out = [max(math.exp(v) for v in z) / sum(math.exp(v) for v in z) for z in logits_out.tolist()]
+    gaps = [a - b for a in confidences_in for b in confidences_out]
+    mcd = sum(max(0.0, gap) ** 2 for gap in gaps) / (35 if reduction == "mean" else 5)
+    push = {
+        "margin": max(0.0, 0.3 - mcd),
+        "hinge": sum(max(0.0, 0.3 - gap) ** 2 for gap in gaps) / 35,
+        "unbounded": -mcd,
+    }[variant]
+    uniform = torch.full((7, 4), 0.25).double()
+    expected = cross_entropy(logits_in, labels) + 0.7 * cross_entropy(logits_out, uniform) + 0.2 * push
+    method = MarginBoundedConfidence(0.3, weight=0.7, margin_weight=0.2, variant=variant, reduction=reduction)
+    assert method.loss(logits_in, labels, logits_out).item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_only_the_hinge_pushes_a_pair_whose_outlier_is_more_confident():
+    for variant, pushed in (("margin", False), ("hinge", True)):
+        unsure, confident = torch.tensor([0.3], requires_grad=True), torch.tensor([0.9], requires_grad=True)
+        MarginBoundedConfidence(0.5, variant=variant).penalty(unsure, confident).backward()
+        assert unsure.grad is not None and confident.grad is not None
+        assert (unsure.grad.item() < 0) == (confident.grad.item() > 0) == pushed
+
+
+def test_energy_margins_come_from_the_network_when_none_are_given(net):
+    pair = batch()
+    prepared = Energy().prepare(net, pair)
+    mean = lambda images: -torch.log(torch.exp(net.fc(images.flatten(1))).sum(1)).mean().item()  # noqa: E731
+    assert prepared.m_in == pytest.approx(mean(pair.images), rel=1e-5)
+    assert prepared.m_out == pytest.approx(mean(pair.outliers), rel=1e-5)
+    assert Energy(m_in=-23.0).prepare(net, pair).m_in == -23.0
+    assert net.training
+
+
+def test_energy_has_no_outlier_exposure_term():
+    logits = torch.zeros(4, 4)
+    # All energies are -log 4; with margins that they satisfy only the cross-entropy is left.
+    loss = Energy(m_in=0.0, m_out=-5.0).loss(logits, torch.arange(4), logits)
+    assert loss.item() == pytest.approx(math.log(4))
+
+
+def test_mixup_is_cross_entropy_to_the_soft_target(net, monkeypatch):
+    pair = batch(n_in=4, n_out=6)
+    lam = 0.3
+    monkeypatch.setattr(torch.distributions.Beta, "sample", lambda self: torch.tensor(lam, dtype=torch.float64))
+    step = MixtureOutlierExposure().step(net, pair)
+    partner = [0, 1, 2, 3, 0, 1]
+    mixed = lam * pair.images[partner] + (1 - lam) * pair.outliers
+    target = lam * one_hot(pair.labels[partner], 4) + (1 - lam) / 4
+    logits = net.fc(torch.cat([pair.images, mixed]).flatten(1))
+    expected = cross_entropy(logits[:4], pair.labels) + 5 * cross_entropy(logits[4:], target)
+    assert step.loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_cutmix_reports_the_area_that_is_left():
+    torch.manual_seed(0)
+    images, outliers = torch.zeros(2, 3, 16, 16), torch.ones(2, 3, 16, 16)
+    for lam in (0.0, 0.1, 0.5, 0.9, 1.0):
+        for _ in range(20):
+            mixed, left = cutmix(images, outliers, lam)
+            assert left == pytest.approx(1 - mixed.mean().item())
+
+
+def test_divoe_moves_half_of_the_outliers_uphill_inside_ball_and_pixels(net):
+    pair = batch(n_out=10)
+    method = DiversifiedOutlierExposure(eps=0.05)
+    torch.manual_seed(5)
+    step = method.step(net, pair)
+    moved = net.seen[-1][6:]
+    assert torch.equal(moved[5:], pair.outliers[5:])
+    assert (moved[:5] - pair.outliers[:5]).abs().max() <= 0.05 + 1e-6
+    assert moved.min() >= 0 and moved.max() <= 1
+    uniform = torch.full((5, 4), 0.25)
+    assert cross_entropy(net(moved[:5]), uniform) > cross_entropy(net(pair.outliers[:5]), uniform)
+    assert step.loss.item() == pytest.approx(OutlierExposure().step(net, replace(pair, outliers=moved)).loss.item())
+    assert net.fc.weight.grad is None and net.training
+
+
+def test_divoe_looks_for_hard_outliers_in_evaluation_mode():
+    class Modes(Counting):
+        def forward(self, pixels: Tensor) -> Tensor:
+            modes.append(self.training)
+            return super().forward(pixels)
+
+    modes: list[bool] = []
+    DiversifiedOutlierExposure(steps=3).step(Modes(), batch())
+    assert modes == [False, False, False, True]
+
+
+def test_a_recipe_sets_the_fields_of_its_method():
+    method = methods.build(Recipe(method="macs", margin=0.2, options={"weight": 1, "variant": "hinge"}))
+    assert method == MarginBoundedConfidence(margin=0.2, weight=1.0, variant="hinge")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (Recipe(method="oe", margin=0.5), "no setting of oe called 'margin'"),
+        (Recipe(method="macs", options={"wait": 1}), "did you mean 'weight'"),
+        (Recipe(method="macs", options={"variant": "soft"}), "variant of macs must be margin, hinge, unbounded"),
+        (Recipe(method="divoe", options={"steps": 2.5}), "steps of divoe must be int"),
+        (Recipe(method="no_such_module:Thing"), "no_such_module"),
+        (Recipe(method="math:pi"), "subclass of macs.methods.Method"),
+    ],
+)
+def test_what_does_not_fit_is_refused(recipe, words):
+    with pytest.raises(MacsError, match=words):
+        methods.build(recipe)

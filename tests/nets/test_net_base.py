@@ -1,0 +1,95 @@
+"""What all networks share: normalisation, features, dropout; and the same asked of networks that are not ours."""
+
+import pytest
+import torch
+from torch import nn
+
+from macs import MacsError, nets
+
+
+class Foreign(nn.Module):
+    """The last layer is registered first, so that registration order would find the wrong features."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(4, 2)
+        self.first = nn.Linear(3, 4)
+        self.drop = nn.Dropout2d(0.1)
+
+    def forward(self, x):
+        return self.last(self.first(self.drop(x).mean(dim=(2, 3))).relu())
+
+
+@pytest.mark.parametrize("name", ["wrn-10-1", "allconv", "resnet-18", "densenet-121"])
+def test_forward_is_the_head_of_the_features(name):
+    torch.manual_seed(0)
+    net = nets.build(name, classes=3).eval()
+    pixels = torch.rand(2, 3, 32, 32)
+    features, logits = nets.features_of(net, pixels)
+    assert features.shape == (2, net.head.in_features)
+    assert torch.equal(logits, net(pixels))
+    assert torch.allclose(features @ net.head.weight.T + net.head.bias, logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["wrn-10-1", "allconv", "resnet-18", "densenet-121"])
+@pytest.mark.parametrize("size", [24, 48])
+def test_other_sizes_of_image_pass(name, size):
+    assert nets.build(name, classes=3).eval()(torch.rand(1, 3, size, size)).isfinite().all()
+
+
+def test_normalisation_is_by_channel_and_not_in_the_state_dict():
+    net = nets.build("wrn-10-1", classes=2)
+    pixels = torch.tensor([[125.3, 123.0, 113.9], [125.3 + 63.0, 123.0 - 62.1, 113.9 + 2 * 66.7]]) / 255
+    found = net.normalise(pixels[:, :, None, None]).flatten(1)
+    assert torch.allclose(found, torch.tensor([[0.0, 0, 0], [1, -1, 2]]), atol=1e-5)
+    assert not any("mean" in key.split(".") or "std" in key.split(".") for key in net.state_dict())
+
+
+def test_bytes_are_refused_instead_of_read_as_pixels():
+    with pytest.raises(MacsError, match="divide the bytes by 255"):
+        nets.build("wrn-10-1", classes=2)(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
+
+
+def test_features_of_a_foreign_network_feed_the_linear_layer_that_ran_last():
+    torch.manual_seed(0)
+    net = Foreign().eval()
+    pixels = torch.rand(5, 3, 8, 8)
+    features, logits = nets.features_of(net, pixels)
+    assert torch.equal(features, net.first(pixels.mean(dim=(2, 3))).relu())
+    assert torch.equal(logits, net.last(features))
+    assert not any(module._forward_pre_hooks for module in net.modules())
+
+
+def test_features_of_a_network_without_a_linear_layer_are_refused():
+    with pytest.raises(MacsError, match="no linear layer"):
+        nets.features_of(nn.Sequential(nn.Conv2d(3, 2, 8), nn.Flatten()), torch.rand(1, 3, 8, 8))
+
+
+def test_hooks_go_even_if_the_network_fails():
+    net = Foreign()
+    with pytest.raises(RuntimeError):
+        nets.features_of(net, torch.rand(1, 7, 8, 8))
+    assert not any(module._forward_pre_hooks for module in net.modules())
+
+
+def test_set_dropout_reaches_every_layer():
+    net = nets.build("wrn-16-1", classes=2)
+    nets.set_dropout(net, 0.0)
+    pixels = torch.rand(4, 3, 8, 8)
+    assert net.dropout == 0
+    assert torch.equal(net(pixels), net(pixels))  # in training mode, so that any dropout left would show
+    foreign = Foreign()
+    nets.set_dropout(foreign, 0.4)
+    assert foreign.drop.p == 0.4
+
+
+def test_set_dropout_where_there_is_none():
+    net = nets.build("resnet-18", classes=2)
+    nets.set_dropout(net, 0.0)
+    with pytest.raises(MacsError, match="resnet-18 has no dropout"):
+        nets.set_dropout(net, 0.1)
+
+
+def test_names_of_networks():
+    assert nets.name_of(nets.build("wrn-010-1", classes=2)) == "wrn-10-1"
+    assert nets.name_of(Foreign()) == f"{__name__}:Foreign"

@@ -1,0 +1,54 @@
+"""Each score against numbers worked out by hand, and the convention that all of them share."""
+
+import math
+
+import pytest
+import torch
+
+from macs import scores
+from macs.errors import MacsError
+
+LOGITS = [[2.0, 0.0, -1.0], [0.5, 0.5, 0.5], [-4.0, 1.0, 3.0]]
+
+BY_HAND = {
+    "msp": lambda z: math.exp(max(z)) / sum(math.exp(v) for v in z),
+    "maxlogit": max,
+    "energy": lambda z: math.log(sum(math.exp(v) for v in z)),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_confidences_equal_the_formula(name):
+    confidences = scores.get(name).confidence(torch.tensor(LOGITS, dtype=torch.float64))
+    assert confidences.dtype == torch.float64
+    assert confidences.tolist() == pytest.approx([BY_HAND[name](z) for z in LOGITS], rel=1e-14)
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_sure_answer_has_a_higher_confidence_than_an_unsure_one(name):
+    sure, unsure = scores.get(name).confidence(torch.tensor([[9.0, 0.0, 0.0], [1.0, 0.9, 1.1]]))
+    assert sure > unsure
+
+
+@pytest.mark.parametrize("name", ["msp", "energy"])
+def test_half_precision_logits_give_float32_confidences(name):
+    logits = torch.tensor(LOGITS).bfloat16()
+    confidences = scores.get(name).confidence(logits)
+    assert torch.equal(confidences, scores.get(name).confidence(logits.float()))
+
+
+@pytest.mark.parametrize("name", ["maxlogit", "energy"])
+def test_large_logits_neither_overflow_nor_tie(name):
+    confidences = scores.get(name).confidence(torch.tensor([[2000.0, 0.0], [3000.0, 0.0]]))
+    assert confidences.tolist() == [2000, 3000]
+
+
+def test_the_names_and_a_wrong_one():
+    assert set(BY_HAND) <= set(scores.available())
+    assert not any(scores.get(name).needs_features for name in BY_HAND)
+    with pytest.raises(MacsError, match="did you mean 'maxlogit'"):
+        scores.get("maxlogits")
+
+
+def test_each_get_makes_a_new_score():
+    assert scores.get("msp") is not scores.get("msp")

@@ -1,0 +1,197 @@
+"""The command line as a user meets it: results on standard output, one sentence and exit code 2 for a mistake."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import macs
+from conftest import STRIPES, noise, stripes
+from macs import cli, nets
+
+OUTSIDE = '''
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from macs.methods import Method, method
+
+
+@method("flatten")
+@dataclass(frozen=True)
+class Flatten(Method):
+    """Pull every outlier's logits to zero."""
+
+    strength: float = 0.1
+
+    def loss(self, logits_in: Tensor, labels: Tensor, logits_out: Tensor) -> Tensor:
+        return cross_entropy(logits_in, labels) + self.strength * logits_out.square().mean()
+'''
+
+
+def run(*arguments: object, expect: int = 0) -> None:
+    """Call the command in this process; a success may or may not raise SystemExit(0)."""
+    sys.argv = ["macs", *map(str, arguments)]
+    code: object = 0
+    try:
+        cli.main()
+    except SystemExit as end:
+        code = end.code or 0
+    assert code == expect
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> Path:
+    """Images in class folders, split into train and test, and outliers as a .npy and as a folder."""
+    root = tmp_path_factory.mktemp("images")
+    for split, seed in (("train", 1), ("test", 2)):
+        images = stripes(48, seed)
+        for index, (pixels, label) in enumerate(zip(images.pixels[:], images.labels, strict=True)):
+            path = root / "mine" / split / STRIPES[label] / f"{index}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    np.save(root / "outliers.npy", noise(64, seed=3).pixels)
+    (root / "unknown").mkdir()
+    for index, pixels in enumerate(noise(20, seed=4).pixels[:]):
+        Image.fromarray(pixels).save(root / "unknown" / f"{index}.jpg")
+    return root
+
+
+def train_options(folders: Path) -> list[object]:
+    options = ["--id", folders / "mine", "--size", 16, "--net", "wrn-10-1", "--epochs", 1]
+    return [*options, "--batch-in", 16, "--lr", "0.01"]
+
+
+def test_from_a_folder_of_images_to_a_table(folders, tmp_path, capsys):
+    run("pretrain", *train_options(folders), "--run", tmp_path / "plain")
+    outliers = ["--outliers", folders / "outliers.npy", "--batch-out", 16]
+    start = ["--checkpoint", tmp_path / "plain"]
+    tuned = tmp_path / "tuned"
+    capsys.readouterr()
+    run("finetune", *train_options(folders), *outliers, *start, "--margin", "0.3", "--run", tuned, "--json")
+    value = json.loads(capsys.readouterr().out)
+    assert value["recipe"]["margin"] == 0.3 and len(value["history"]) == 1
+
+    run("evaluate", tuned, "--ood", folders / "unknown", folders / "outliers.npy", "--json")
+    value = json.loads(capsys.readouterr().out)
+    assert value["id"]["images"] == 48
+    assert [each["images"] for each in value["ood"].values()] == [20, 64]
+
+    run("evaluate", tuned, "--ood", folders / "unknown")
+    assert "48 ID images" in capsys.readouterr().out
+
+
+def test_a_method_from_outside_the_package_touches_no_other_file(folders, tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(OUTSIDE)
+    monkeypatch.chdir(tmp_path)
+    outliers = ["--outliers", folders / "outliers.npy", "--options.strength", "0.2"]
+    run("finetune", *train_options(folders), *outliers, "--method", "mine:Flatten", "--run", "run", "--json")
+    assert json.loads(capsys.readouterr().out)["recipe"]["options"] == {"strength": 0.2}
+    run("evaluate", "run", "--ood", folders / "unknown")
+
+
+def test_a_recipe_file_sets_what_the_options_leave_open(folders, tmp_path, capsys):
+    (tmp_path / "recipe.toml").write_text("epochs = 2\nlr = 0.5\nmethod = 'oe'\n")
+    options = [*train_options(folders), "--outliers", folders / "outliers.npy", "--recipe", tmp_path / "recipe.toml"]
+    run("finetune", *options, "--run", tmp_path / "run", "--json")
+    recipe = json.loads(capsys.readouterr().out)["recipe"]
+    assert (recipe["epochs"], recipe["lr"], recipe["method"]) == (1, 0.01, "oe")
+
+
+def refused(capsys, *arguments: object) -> str:
+    """The one sentence that a mistake gets."""
+    run(*arguments, expect=2)
+    captured = capsys.readouterr()
+    assert captured.out == "" and "Traceback" not in captured.err
+    (line,) = captured.err.strip().splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["finetune", "--epoch", "3"], "Did you mean --epochs"),
+        (["finetune", "--epochs", "many"], "--epochs"),
+        (["finetune", "--epochs", "1.5"], "--epochs"),
+        (["finetun"], "Did you mean"),
+        (["finetune", "--margin", "1"], "below 1"),
+        (["finetune", "--method", "mcas"], "did you mean 'macs'"),
+        (["finetune", "--recipe", "nowhere.toml"], "no recipe at nowhere.toml"),
+        (["finetune", "--id", "cifar10", "--data", "nowhere"], "cifar-10-batches-py"),
+        (["finetune", "--id", "cifar11"], "did you mean 'cifar10'"),
+        (["pretrain", "--margin", "0.5"], "--margin"),
+        (["evaluate", "--ood", "svhn"], "Name a run folder"),
+        (["evaluate", "nowhere", "--ood", "svhn"], "nowhere/recipe.toml"),
+        (["evaluate", "--net", "wrn-40-2"], "--ood"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(arguments, words, capsys, monkeypatch):
+    monkeypatch.setenv("MACS_DATA", "nowhere")
+    assert words in refused(capsys, *arguments)
+
+
+def test_the_network_must_fit_the_checkpoint_and_the_images(folders, tmp_path, capsys):
+    nets.save(nets.build("wrn-10-1", classes=7), tmp_path / "seven.safetensors")
+    options = ["--id", folders / "mine", "--ood", folders / "unknown"]
+    for net in ("wrn-10-1", "wrn-16-1", "allconv"):
+        refused(capsys, "evaluate", "--net", net, "--checkpoint", tmp_path / "seven.safetensors", *options)
+
+
+def test_an_unfinished_run_is_not_evaluated(folders, tmp_path, capsys):
+    (tmp_path / "recipe.toml").write_text(macs.Recipe().to_toml())
+    assert "not finished" in refused(capsys, "evaluate", tmp_path, "--ood", folders / "unknown")
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on(folders, tmp_path, monkeypatch, capsys):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    options = [*train_options(folders), "--outliers", folders / "outliers.npy", "--run", tmp_path / "run"]
+    with monkeypatch.context() as patched:
+        patched.setattr("macs.progress.TrainingProgress.step", interrupted)
+        run("finetune", *options, expect=130)
+    assert "--resume" in capsys.readouterr().err
+    run("finetune", *options, "--resume")
+
+
+def test_the_list_of_datasets(capsys):
+    run("data", "list", "--json")
+    names = [row["name"] for row in json.loads(capsys.readouterr().out)]
+    assert {"cifar10", "cifar100", "svhn", "imagenet32", "300k", "textures", "digits"} <= set(names)
+    run("data", "list")
+    assert "cifar10" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["finetune", "--help"], ["--version"], ["data", "list"], ["finetune", "--margin", "2"], ["finetune"]],
+)
+def test_help_and_mistakes_do_not_import_torch(arguments):
+    code = f"""
+import sys
+sys.argv = {["macs", *arguments]!r}
+from macs.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+sys.exit("torch was imported" if "torch" in sys.modules else 0)
+"""
+    elsewhere = {**os.environ, "MACS_DATA": "nowhere"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=elsewhere, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_names_every_option_of_the_recipe(capsys):
+    run("finetune", "--help")
+    text = capsys.readouterr().out
+    for option in ("--id", "--outliers", "--checkpoint", "--method", "--margin", "--weight-decay", "--seed"):
+        assert option in text
+    assert "[default: 0.001]" in text

@@ -1,0 +1,243 @@
+"""The terms against double loops, numbers worked out by hand, finite differences and closed forms."""
+
+import math
+import random
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.nn.functional import cross_entropy
+
+from macs import losses
+from macs.errors import MacsError
+from macs.losses import energy, energy_margin, hinge_penalty, macs_penalty, mcd, outlier_exposure
+
+FORMS = {"dense": 1 << 60, "sorted": -1}
+
+
+@pytest.fixture(params=FORMS)
+def form(request, monkeypatch):
+    """Each of the two ways to sum over pairs, whatever the size."""
+    monkeypatch.setattr(losses, "_DENSE_PAIRS", FORMS[request.param])
+    return request.param
+
+
+def double_loop(a, b, gap):
+    """Sum of max(0, gap)^2 over pairs, and its gradient with respect to the gap summed over rows and over columns."""
+    excess = [[max(0.0, gap(x, y)) for y in b] for x in a]
+    rows = [math.fsum(2 * e for e in row) for row in excess]
+    columns = [math.fsum(2 * row[j] for row in excess) for j in range(len(b))]
+    return math.fsum(e * e for row in excess for e in row), rows, columns
+
+
+def draw(n, kind, seed):
+    """Confidences as they occur: spread out, on a coarse grid (many ties), or crowded just below 1."""
+    generator = random.Random(seed)
+    draws = {
+        "spread": generator.random,
+        "ties": lambda: generator.randrange(5) / 4,
+        "crowded": lambda: 1 - 1e-6 * generator.random(),
+    }
+    return torch.tensor([draws[kind]() for _ in range(n)])
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-6)])
+@pytest.mark.parametrize("kind", ["spread", "ties", "crowded"])
+@pytest.mark.parametrize(("n_in", "n_out"), [(1, 1), (1, 9), (9, 1), (17, 40), (64, 64)])
+@pytest.mark.parametrize("term", ["mean", "paper", "hinge"])
+def test_pair_terms_equal_the_double_loop_in_value_and_gradient(form, term, n_in, n_out, kind, dtype, tolerance):
+    a = draw(n_in, kind, seed=n_in).to(dtype).requires_grad_()
+    b = draw(n_out, kind, seed=100 + n_out).to(dtype).requires_grad_()
+    if term == "hinge":
+        value, sign, count = hinge_penalty(a, b, 0.3), -1, n_in * n_out
+        total, rows, columns = double_loop(a.tolist(), b.tolist(), lambda x, y: 0.3 - (x - y))
+    else:
+        value, sign, count = mcd(a, b, term), 1, n_in * (n_out if term == "mean" else 1)
+        total, rows, columns = double_loop(a.tolist(), b.tolist(), lambda x, y: x - y)
+    value.backward()
+    assert value.dtype == dtype
+    assert value.item() == pytest.approx(total / count, rel=tolerance, abs=1e-300)
+    # A float32 gap loses digits where a - b + 0.3 is rounded: that much is allowed at any size.
+    absolute = tolerance * 2 / max(n_in, n_out) if term == "hinge" else 1e-300
+    assert a.grad.tolist() == pytest.approx([sign * g / count for g in rows], rel=tolerance, abs=absolute)
+    assert b.grad.tolist() == pytest.approx([-sign * g / count for g in columns], rel=tolerance, abs=absolute)
+
+
+def test_both_forms_agree_on_both_sides_of_the_switch(monkeypatch):
+    torch.manual_seed(0)
+    a, b = torch.rand(400, dtype=torch.float64), torch.rand(300, dtype=torch.float64)
+    assert a.numel() * b.numel() < losses._DENSE_PAIRS < 2 * a.numel() * b.numel()
+    dense = mcd(a, b)
+    monkeypatch.setattr(losses, "_DENSE_PAIRS", 0)
+    assert mcd(a, b).item() == pytest.approx(dense.item(), rel=1e-13)
+
+
+def test_gradients_pass_finite_differences(form):
+    torch.manual_seed(1)
+    a, b = (torch.rand(n, dtype=torch.float64, requires_grad=True) for n in (6, 9))
+    assert gradcheck(mcd, (a, b))
+    assert gradcheck(lambda x, y: mcd(x, y, "paper"), (a, b))
+    assert gradcheck(lambda x, y: macs_penalty(x, y, 0.9), (a, b))
+    assert gradcheck(lambda x, y: hinge_penalty(x, y, 0.5), (a, b))
+
+
+def test_a_million_confidences_a_side_give_the_closed_form():
+    # For a = b = {0, 1/n, ..., (n-1)/n}: sum_d (n - d) d^2 / n^4 = (n^2 - 1) / (12 n^2). All pairs would need 4 TB.
+    n = 1 << 20
+    grid = torch.arange(n) / n
+    a, b = grid.clone().requires_grad_(), grid.flip(0).requires_grad_()
+    value = mcd(a, b)
+    value.backward()
+    assert value.item() == pytest.approx((n**2 - 1) / (12 * n**2), rel=1e-7)
+    # The highest ID confidence has gaps 1/n, ..., (n-1)/n: 2/n^2 * (n-1)/2. Likewise the lowest outlier.
+    assert a.grad[-1].item() == pytest.approx((n - 1) / n**2, rel=1e-6)
+    assert b.grad[-1].item() == pytest.approx(-(n - 1) / n**2, rel=1e-6)
+    assert a.grad[0].item() == 0 == b.grad[0].item()
+
+
+def test_two_clouds_apart_give_the_sum_of_mean_and_variance(form):
+    # Where every a_i > b_j: mean_ij (a_i - b_j)^2 = (mean a - mean b)^2 + var a + var b.
+    torch.manual_seed(2)
+    a, b = 0.6 + 0.4 * torch.rand(500, dtype=torch.float64), 0.5 * torch.rand(700, dtype=torch.float64)
+    expected = (a.mean() - b.mean()) ** 2 + a.var(correction=0) + b.var(correction=0)
+    assert mcd(a, b).item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_exploded_and_tied_pairs_get_no_gradient_from_mcd(form):
+    a = torch.tensor([0.3, 0.5, 0.5], requires_grad=True)
+    b = torch.tensor([0.5, 0.9], requires_grad=True)
+    value = mcd(a, b)
+    value.backward()
+    assert value.item() == 0
+    assert not a.grad.any()
+    assert not b.grad.any()
+
+
+def test_the_hinge_pushes_the_pairs_that_mcd_leaves_alone(form):
+    # Gaps -0.25 and 0.5 under a margin of 0.25: only the first pair is short, by 0.5.
+    a, b = torch.tensor([0.5]).requires_grad_(), torch.tensor([0.75, 0.0]).requires_grad_()
+    value = hinge_penalty(a, b, 0.25)
+    value.backward()
+    assert value.item() == 0.5**2 / 2
+    assert a.grad.tolist() == [-0.5]
+    assert b.grad.tolist() == [0.5, 0.0]
+
+
+def test_the_penalty_is_what_is_missing_to_the_margin_and_stops_there():
+    # MCD = (0.5^2 + 1^2) / 2 = 0.625; printed as in Eq. 3, without the mean over outliers, 1.25.
+    a, b = torch.tensor([1.0]).requires_grad_(), torch.tensor([0.5, 0.0]).requires_grad_()
+    assert mcd(a, b).item() == 0.625
+    assert mcd(a, b, "paper").item() == 1.25
+    assert macs_penalty(a, b, 0.75).item() == 0.125
+    assert macs_penalty(a, b, 0.75, "paper").item() == 0
+    macs_penalty(a, b, 0.75).backward()
+    assert a.grad.tolist() == [-1.5]
+    assert b.grad.tolist() == [0.5, 1.0]
+    a.grad = b.grad = None
+    macs_penalty(a, b, 0.625).backward()  # exactly at the margin
+    assert a.grad.tolist() == [0]
+    assert b.grad.tolist() == [0, 0]
+
+
+def test_below_the_margin_the_gradient_does_not_depend_on_it():
+    gradients = []
+    for margin in (0.5, 0.9):
+        a, b = (torch.linspace(0, 0.8, 33) + s for s in (0.1, 0.05))
+        macs_penalty(a.requires_grad_(), b.requires_grad_(), margin).backward()
+        gradients.append(torch.cat([a.grad, b.grad]))
+    assert torch.equal(*gradients)
+    assert gradients[0].any()
+
+
+@pytest.mark.parametrize("n_out", [50, 5000])
+def test_macs_without_a_margin_is_outlier_exposure_to_the_bit(n_out):
+    torch.manual_seed(4)
+    z_in, z_out, labels = 3 * torch.randn(40, 10), 3 * torch.randn(n_out, 10), torch.randint(10, (40,))
+    results = []
+    for margin in (None, 0.0):
+        x, o = z_in.clone().requires_grad_(), z_out.clone().requires_grad_()
+        loss = cross_entropy(x, labels) + 0.5 * outlier_exposure(o)
+        if margin is not None:
+            penalty = macs_penalty(x.softmax(1).amax(1), o.softmax(1).amax(1), margin)
+            assert penalty.item() == 0
+            loss = loss + 0.5 * penalty
+        loss.backward()
+        results.append((loss, x.grad, o.grad))
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
+def test_no_outliers_cost_nothing():
+    a, nothing = torch.rand(4).requires_grad_(), torch.empty(0).requires_grad_()
+    logits, no_logits = torch.randn(4, 3), torch.empty(0, 3).requires_grad_()
+    for value in (mcd(a, nothing), mcd(a, nothing, "paper"), hinge_penalty(a, nothing, 0.5)):
+        value.backward()
+        assert value.item() == 0
+        assert not a.grad.any()
+        assert nothing.grad.shape == (0,)
+    assert outlier_exposure(no_logits).item() == 0
+    assert energy_margin(logits, no_logits, 100.0, -5.0).item() == 0
+
+
+def test_half_precision_and_autocast_compute_in_float32(form):
+    torch.manual_seed(5)
+    a, b = torch.rand(30).bfloat16().requires_grad_(), torch.rand(20).bfloat16()
+    logits = torch.randn(8, 4).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        value, exposure = mcd(a, b), outlier_exposure(logits)
+        full = mcd(a.detach().float(), b.float())
+    assert value.dtype == exposure.dtype == torch.float32
+    assert value.item() == full.item() == mcd(a.float(), b.float()).item()
+    assert exposure.item() == outlier_exposure(logits.float()).item()
+    value.backward()
+    assert a.grad.dtype == torch.bfloat16
+
+
+def test_a_float32_and_a_float64_side_meet_in_float64():
+    assert mcd(torch.tensor([0.75]), torch.tensor([0.5], dtype=torch.float64)).dtype == torch.float64
+
+
+@pytest.mark.parametrize("margin", [-0.1, 1.0, math.nan])
+@pytest.mark.parametrize("penalty", [macs_penalty, hinge_penalty])
+def test_a_margin_no_gap_can_reach_is_refused(penalty, margin):
+    with pytest.raises(MacsError, match=r"choose it in \[0, 1\)"):
+        penalty(torch.rand(3), torch.rand(3), margin)
+
+
+def test_mistakes_are_named():
+    with pytest.raises(MacsError, match="no reduction called 'sum'"):
+        mcd(torch.rand(3), torch.rand(3), "sum")
+    with pytest.raises(MacsError, match=r"\(3, 10\) and \(3,\)"):
+        mcd(torch.rand(3, 10), torch.rand(3))
+
+
+def test_outlier_exposure_is_cross_entropy_to_the_uniform_distribution():
+    rows = [(2.0, 0.0, -1.0), (0.5, 0.5, 3.0)]
+    by_hand = 0.0
+    for row in rows:
+        exponentials = [math.exp(v) for v in row]
+        by_hand -= sum(math.log(e / sum(exponentials)) for e in exponentials) / 3 / len(rows)
+    assert outlier_exposure(torch.tensor(rows, dtype=torch.float64)).item() == pytest.approx(by_hand, rel=1e-12)
+    assert outlier_exposure(torch.zeros(5, 7)).item() == pytest.approx(math.log(7), rel=1e-6)
+
+
+def test_the_gradient_of_outlier_exposure_is_softmax_minus_uniform():
+    logits = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 5.0]], dtype=torch.float64, requires_grad=True)
+    outlier_exposure(logits).backward()
+    torch.testing.assert_close(logits.grad, (logits.detach().softmax(1) - 1 / 3) / 2)
+
+
+def test_energies_are_pressed_to_their_own_side_of_the_margins():
+    # Equal logits v over 4 classes have E = -v - log 4.
+    log4 = math.log(4)
+    inside = torch.tensor([[30.0] * 4, [20.0] * 4], dtype=torch.float64)
+    outside = torch.tensor([[0.0] * 4, [10.0] * 4, [4.0] * 4], dtype=torch.float64)
+    assert energy(inside).tolist() == pytest.approx([-30 - log4, -20 - log4], rel=1e-14)
+    by_hand = (0 + (-20 - log4 + 23) ** 2) / 2 + (0 + (-5 + 10 + log4) ** 2 + (-5 + 4 + log4) ** 2) / 3
+    assert energy_margin(inside, outside, m_in=-23, m_out=-5).item() == pytest.approx(by_hand, rel=1e-14)
+
+
+def test_logit_terms_pass_finite_differences():
+    torch.manual_seed(6)
+    z_in, z_out = (5 * torch.randn(n, 4, dtype=torch.float64) for n in (5, 7))
+    assert gradcheck(outlier_exposure, z_out.requires_grad_())
+    assert gradcheck(lambda x, o: energy_margin(x, o, -8.0, -4.0), (z_in.requires_grad_(), z_out))

@@ -1,0 +1,212 @@
+"""The metrics against scikit-learn, brute force over thresholds in exact fractions, and numbers worked out by hand."""
+
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+
+from macs import metrics
+from macs.errors import MacsError
+from macs.metrics import METRICS, OODMetrics, drawn_metrics, mean_and_error, ood_metrics
+
+
+def values(result):
+    return [getattr(result, name) for name in METRICS]
+
+
+def by_scikit_learn(conf_in, conf_out):
+    """All five, each by its own call: OOD is positive when the score is the negative confidence."""
+    scores = np.concatenate([conf_in, conf_out]).astype(np.float64)
+    is_out = np.repeat([0, 1], [len(conf_in), len(conf_out)])
+    fpr = []
+    for labels, score in ((is_out, -scores), (1 - is_out, scores)):
+        false, true, _ = roc_curve(labels, score, drop_intermediate=False)
+        fpr.append(false[np.argmax(true >= 0.95)])
+    return [
+        roc_auc_score(is_out, -scores),
+        average_precision_score(is_out, -scores),
+        fpr[0],
+        average_precision_score(1 - is_out, scores),
+        fpr[1],
+    ]
+
+
+def fpr95_nearest(positive, negative):
+    """The rule 'nearest' read off the list of all thresholds, with fractions; a lower value is flagged."""
+    points = []
+    for threshold in sorted({*positive, *negative}):
+        recall = Fraction(sum(p <= threshold for p in positive), len(positive))
+        points.append((recall, sum(n <= threshold for n in negative)))
+    nearest = min(abs(recall - Fraction(95, 100)) for recall, _ in points)
+    recall = max(recall for recall, _ in points if abs(recall - Fraction(95, 100)) == nearest)
+    false_positives = [false for r, false in points if r == recall]
+    return (min if recall == 1 else max)(false_positives) / len(negative)
+
+
+def cases(count):
+    """Sets of 1 to 80 images a side, with confidences from very few values (heavy ties) to all different."""
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        n_in, n_out = rng.integers(1, 80, 2)
+        distinct = int(rng.choice([1, 2, 3, 10, 1000]))
+        dtype = rng.choice(["float32", "float64", "float16"])
+        shift = rng.integers(0, distinct + 1) // 2
+        yield (
+            (rng.integers(0, distinct, n_in) + shift).astype(dtype) / 8,
+            rng.integers(0, distinct, n_out).astype(dtype) / 8,
+        )
+
+
+def test_a_thousand_random_cases_equal_scikit_learn(monkeypatch):
+    for i, (conf_in, conf_out) in enumerate(cases(1000)):
+        monkeypatch.setattr(metrics, "_BLOCK", (1, 7, 1 << 14)[i % 3])
+        assert values(ood_metrics(conf_in, conf_out)) == pytest.approx(by_scikit_learn(conf_in, conf_out), abs=1e-12)
+
+
+def test_the_nearest_rule_equals_the_search_over_all_thresholds():
+    for conf_in, conf_out in cases(300):
+        found = ood_metrics(conf_in, conf_out, fpr_rule="nearest")
+        a, b = conf_in.tolist(), conf_out.tolist()
+        assert found.fpr95 == fpr95_nearest(b, a)
+        assert found.fpr95_id == fpr95_nearest([-v for v in a], [-v for v in b])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_images_equal_scikit_learn(dtype):
+    rng = np.random.default_rng(0)
+    conf_in, conf_out = rng.beta(5, 1, 70_000).astype(dtype), rng.beta(2, 2, 50_000).astype(dtype)
+    conf_in[:20_000] = 1  # as a saturated softmax gives
+    assert values(ood_metrics(conf_in, conf_out)) == pytest.approx(by_scikit_learn(conf_in, conf_out), abs=1e-12)
+
+
+def test_worked_out_by_hand():
+    # Ascending, OOD in brackets: (1) 2 (3) (3) 3 4. Pairs in order: 3 + 2 + 2 of 9, and 2 ties at one half.
+    result = ood_metrics([3, 4, 2], [1, 3, 3])
+    assert result.auroc == pytest.approx((3 + 1 + 1 + 2 / 2) / 9, abs=1e-15)
+    # Flagging up to 1: precision 1, one OOD image of three; up to 3: three OOD images of five.
+    assert result.aupr == pytest.approx(1 / 3 * 1 + 2 / 3 * 3 / 5, abs=1e-15)
+    assert result.fpr95 == pytest.approx(2 / 3, abs=1e-15)
+    # Accepting from 4: precision 1; from 3: two of four; from 2: three of five. The last is the first to keep 95%.
+    assert result.aupr_id == pytest.approx((1 + 2 / 4 + 3 / 5) / 3, abs=1e-15)
+    assert result.fpr95_id == pytest.approx(2 / 3, abs=1e-15)
+
+
+def test_the_two_rules_differ_where_recall_jumps_over_95_percent():
+    # 21 OOD images at 0..20: recall 20/21 = 0.952, at the thresholds 19 and 19.5, is the nearest and the first above.
+    # 'first' stops at 19; 'nearest', like the released code, at 19.5, with two ID images of four flagged.
+    conf_out, conf_in = np.arange(21), np.array([19.5, 19.5, 20, 30])
+    assert ood_metrics(conf_in, conf_out).fpr95 == 0
+    assert ood_metrics(conf_in, conf_out, fpr_rule="nearest").fpr95 == 0.5
+    # 30 OOD images, the last 3 tied: recall jumps from 0.9 to 1. Both are 0.05 away, so the higher counts.
+    conf_out = np.minimum(np.arange(30), 27)
+    assert ood_metrics([26.5, 27, 28], conf_out, fpr_rule="nearest").fpr95 == 2 / 3
+    # The last 4 tied: from 26/30 to 1. Now 1 is nearer; with 2 tied, 28/30 is nearer than 1 and is taken.
+    assert ood_metrics([25.5, 27, 28], np.minimum(np.arange(30), 26), fpr_rule="nearest").fpr95 == 1 / 3
+    assert ood_metrics([27.5, 28, 29], np.minimum(np.arange(30), 28), fpr_rule="nearest").fpr95 == 1 / 3
+    assert ood_metrics([27.5, 28, 29], np.minimum(np.arange(30), 28)).fpr95 == 2 / 3
+
+
+@pytest.mark.parametrize("n", [20, 40, 100, 2000, 26_020])
+def test_exactly_95_percent_is_enough(n):
+    # The threshold lies on OOD image number 0.95 n; the ID images sit one by one above the OOD images.
+    conf_out = np.arange(n)
+    assert ood_metrics(conf_out + 0.5, conf_out).fpr95 == pytest.approx((0.95 * n - 1) / n, abs=1e-15)
+
+
+def test_turning_the_sign_and_swapping_the_sides_swaps_the_conventions():
+    for conf_in, conf_out in cases(50):
+        one, other = ood_metrics(conf_in, conf_out), ood_metrics(-conf_out, -conf_in)
+        assert (one.aupr, one.fpr95, one.auroc) == (other.aupr_id, other.fpr95_id, other.auroc)
+
+
+def test_only_the_order_of_confidences_matters():
+    for conf_in, conf_out in cases(50):
+        double_in, double_out = conf_in.astype(np.float64), conf_out.astype(np.float64)
+        assert ood_metrics(double_in, double_out) == ood_metrics(np.exp(double_in / 16), np.exp(double_out / 16))
+
+
+def test_the_extremes():
+    assert ood_metrics([2, 3], [0, 1, 1]) == OODMetrics(auroc=1, aupr=1, fpr95=0, aupr_id=1, fpr95_id=0)
+    assert ood_metrics([5] * 3, [5]) == OODMetrics(auroc=0.5, aupr=0.25, fpr95=1, aupr_id=0.75, fpr95_id=1)
+    assert ood_metrics([0], [1]) == OODMetrics(auroc=0, aupr=0.5, fpr95=1, aupr_id=0.5, fpr95_id=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64])
+def test_tensors_of_any_type_are_read(dtype):
+    a, b = torch.tensor([3, 4, 2], dtype=dtype), torch.tensor([1, 3, 3], dtype=dtype)
+    if dtype.is_floating_point:
+        a.requires_grad_()
+    assert ood_metrics(a, b) == ood_metrics([3, 4, 2], [1, 3, 3])
+
+
+def test_sides_of_different_precision_are_compared_exactly():
+    # float32(0.1) is larger than 0.1: not a tie.
+    assert ood_metrics(np.array([0.1], np.float32), np.array([0.1])).auroc == 1
+
+
+def test_the_arguments_are_left_as_they_were():
+    conf_in, conf_out = np.array([3.0, 1.0, 2.0]), np.array([2.0, 0.0])
+    ood_metrics(conf_in, conf_out)
+    assert conf_in.tolist() == [3, 1, 2]
+    assert conf_out.tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_confidences_that_are_not_finite_are_refused(bad):
+    with pytest.raises(MacsError, match="Some OOD confidences are infinite or not numbers"):
+        ood_metrics([0.5, 0.6], [0.1, bad, 0.3])
+    with pytest.raises(MacsError, match="Some ID confidences"):
+        ood_metrics([bad, 0.6], [0.1])
+
+
+def test_mistakes_are_named():
+    with pytest.raises(MacsError, match=r"The OOD confidences have the shape \(0,\)"):
+        ood_metrics([0.5], [])
+    with pytest.raises(MacsError, match=r"The ID confidences have the shape \(4, 10\)"):
+        ood_metrics(np.zeros((4, 10)), [0.5])
+    with pytest.raises(MacsError, match="no FPR95 rule called 'last'"):
+        ood_metrics([0.5], [0.5], fpr_rule="last")
+    with pytest.raises(MacsError, match="share in"):
+        drawn_metrics([0.5], [0.5], share=0)
+    with pytest.raises(MacsError, match="no values"):
+        mean_and_error([])
+
+
+def test_draws_take_a_share_of_id_and_as_many_ood():
+    # Without ties AUPR of a perfectly wrong detector tells the two sizes: mean over k of k / (N_in + k).
+    conf_in = np.arange(100)
+    for n_out, drawn_out in ((1000, 20), (7, 7)):
+        conf_out = 1000 + np.arange(n_out)
+        expected = np.mean([k / (20 + k) for k in range(1, drawn_out + 1)])
+        draws = drawn_metrics(conf_in, conf_out)
+        assert len(draws) == 10
+        assert [draw.aupr for draw in draws] == pytest.approx([expected] * 10, rel=1e-12)
+
+
+def test_draws_differ_from_each_other_and_repeat_with_the_seed():
+    rng = np.random.default_rng(0)
+    conf_in, conf_out = rng.normal(1, 1, 500), rng.normal(0, 1, 500)
+    draws = drawn_metrics(conf_in, conf_out, trials=6)
+    assert len(set(draws)) == 6
+    assert drawn_metrics(conf_in, conf_out, trials=3) == draws[:3]
+    assert drawn_metrics(conf_in, conf_out, trials=3, seed=1)[0] not in draws
+    # Drawing everything is drawing without replacement only if it gives the full sets back.
+    assert set(drawn_metrics(conf_in, conf_out, share=1, trials=2)) == {ood_metrics(conf_in, conf_out)}
+
+
+def test_mean_and_standard_error_by_hand():
+    # Deviations -3, -1, 1, 3: variance 20 / 3, error sqrt(20 / 3 / 4).
+    assert mean_and_error([1, 3, 5, 7]) == pytest.approx((4, math.sqrt(5 / 3)), rel=1e-15)
+    mean, error = mean_and_error([0.25])
+    assert mean == 0.25
+    assert math.isnan(error)
+
+
+def test_importing_the_metrics_does_not_import_torch():
+    code = "import sys, macs.metrics; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

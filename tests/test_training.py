@@ -1,0 +1,229 @@
+"""Training: it learns, it is determined by its seed, and neither a kill nor a mistake loses anything."""
+
+import copy
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import macs
+from conftest import noise, stripes
+from macs import nets
+from macs.data import ImageSet
+from macs.errors import MacsError
+from macs.recipe import METHODS, PRETRAINING, Recipe
+
+SHORT = Recipe(epochs=2, batch_in=32, batch_out=32, lr=0.02, precision="float32")
+
+
+def small_net(classes: int = 3) -> nn.Module:
+    torch.manual_seed(0)
+    return nets.build("wrn-10-1", classes=classes)
+
+
+def weights(net: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in net.state_dict().items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_pretraining_learns_the_classes(known, known_test, outliers):
+    net = small_net()
+    recipe = replace(PRETRAINING, epochs=6, batch_in=32, lr=0.05)
+    history = macs.pretrain(net, known, recipe=recipe, progress=False)
+    assert len(history) == 6 and history[-1].loss < history[0].loss
+    assert macs.evaluate(net, known_test, {"noise": outliers}, progress=False).accuracy > 0.9
+
+
+def test_exposure_lowers_the_confidence_on_outliers(known, known_test, outliers):
+    net = small_net()
+    macs.pretrain(net, known, recipe=replace(PRETRAINING, epochs=4, batch_in=32, lr=0.05), progress=False)
+    before = macs.evaluate(net, known_test, {"noise": noise(200, seed=9)}, progress=False)
+    macs.finetune(net, known, outliers, method="macs", recipe=replace(SHORT, epochs=4), progress=False)
+    after = macs.evaluate(net, known_test, {"noise": noise(200, seed=9)}, progress=False)
+    assert after.mean("auroc") > max(0.99, before.mean("auroc") - 0.01)
+    assert after.accuracy > 0.9
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_and_its_seed_decides_every_bit(method, known, outliers, tmp_path):
+    start = small_net()
+    results = []
+    for seed, name in ((0, "a"), (0, "b"), (1, "c")):
+        net = copy.deepcopy(start)
+        recipe = replace(SHORT, method=method, epochs=1, seed=seed)
+        history = macs.finetune(net, known, outliers, recipe=recipe, run=tmp_path / name, progress=False)
+        assert np.isfinite(history[0].loss)
+        results.append(weights(net))
+    assert same(results[0], results[1])
+    assert not same(results[0], results[2])
+    assert not same(results[0], weights(start))
+
+
+def test_the_callers_random_numbers_are_left_alone(known, outliers):
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    macs.finetune(copy.deepcopy(small_net_once()), known, outliers, recipe=replace(SHORT, epochs=1), progress=False)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def small_net_once() -> nn.Module:
+    with torch.random.fork_rng():
+        return small_net()
+
+
+def test_the_margin_changes_the_result(known, outliers):
+    ends = []
+    for margin in (0.0, 0.3):
+        net = small_net()
+        macs.finetune(net, known, outliers, recipe=replace(SHORT, margin=margin), progress=False)
+        ends.append(weights(net))
+    assert not same(*ends)
+
+
+def test_a_run_folder_holds_recipe_metrics_and_weights(known, outliers, tmp_path):
+    net = small_net()
+    macs.finetune(net, known, outliers, method="oe", recipe=SHORT, run=tmp_path / "run", progress=False)
+    recipe = Recipe.from_toml(tmp_path / "run/recipe.toml")
+    assert recipe == replace(SHORT, method="oe", id="stripes", outliers="noise", net="wrn-10-1", size=16)
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert 0 < lines[-1]["mcd"] < 1 and lines[-1]["lr"] < lines[0]["lr"] < SHORT.lr
+    assert same(load_file(tmp_path / "run/net.safetensors"), weights(net))
+    assert same(weights(nets.load(tmp_path / "run", "wrn-10-1", classes=3)), weights(net))
+
+
+CHILD = """
+import sys
+sys.path.insert(0, {tests!r})
+import torch
+import macs
+from conftest import noise, stripes
+from macs.recipe import Recipe
+torch.manual_seed(0)
+net = macs.nets.build("wrn-10-1", classes=3)
+print("ready", flush=True)
+macs.finetune(net, stripes(192, seed=1), noise(256, seed=3), run=sys.argv[1], resume=True, progress=False,
+              recipe=Recipe(method=sys.argv[2], epochs=6, batch_in=32, batch_out=32, lr=0.02))
+"""
+
+
+@pytest.mark.parametrize("method", ["energy", "divoe"])
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(method, tmp_path):
+    """SIGKILL at random moments; Energy takes its margins from the starting network, DivOE draws random numbers."""
+    code = CHILD.format(tests=str(Path(__file__).parent))
+
+    def start(folder: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-c", code, str(tmp_path / folder), method]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    undisturbed = start("undisturbed")
+    assert undisturbed.wait(120) == 0
+    lines = (tmp_path / "undisturbed/metrics.jsonl").read_text().splitlines()
+    training_time = sum(json.loads(line)["seconds"] for line in lines)
+
+    random, kills = np.random.default_rng(11), 0
+    for _ in range(3):
+        child = start("disturbed")
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(random.uniform(0.1, 0.6) * training_time)
+        child.send_signal(signal.SIGKILL)
+        kills += child.wait(60) == -signal.SIGKILL
+    assert kills >= 1, "no kill came before the end"
+    assert start("disturbed").wait(120) == 0
+    ends = [load_file(tmp_path / name / "net.safetensors") for name in ("undisturbed", "disturbed")]
+    assert same(*ends)
+
+
+def test_resuming_a_finished_run_changes_nothing(known, outliers, tmp_path):
+    for _ in range(2):
+        net = small_net()
+        history = macs.finetune(net, known, outliers, recipe=SHORT, run=tmp_path / "run", resume=True, progress=False)
+        assert [epoch.epoch for epoch in history] == [1, 2]
+    assert same(weights(net), load_file(tmp_path / "run/net.safetensors"))
+
+
+def test_a_folder_with_another_run_is_refused_and_left_alone(known, outliers, tmp_path):
+    run = tmp_path / "run"
+    macs.finetune(small_net(), known, outliers, recipe=SHORT, run=run, progress=False)
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    for change, resume, words in (
+        ({"lr": 0.5}, True, "another run.*lr is 0.02 there and 0.5 here"),
+        ({}, False, "--resume"),
+    ):
+        with pytest.raises(MacsError, match=words):
+            macs.finetune(
+                small_net(), known, outliers, recipe=replace(SHORT, **change), run=run, resume=resume, progress=False
+            )
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_a_folder_with_other_files_is_refused(known, outliers, tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(MacsError, match="not a run"):
+        macs.finetune(small_net(), known, outliers, recipe=SHORT, run=tmp_path, progress=False)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(known, outliers, tmp_path):
+    with pytest.raises(MacsError, match="not finite.*epoch 1.*lower"):
+        macs.finetune(
+            small_net(), known, outliers, recipe=replace(SHORT, lr=1e30), run=tmp_path / "run", progress=False
+        )
+    assert not (tmp_path / "run/net.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("train", "others", "words"),
+    [
+        (noise(64, seed=1), noise(64, seed=2), "no labels"),
+        (stripes(64, seed=1), None, "needs outliers"),
+        (stripes(64, seed=1), noise(64, seed=2, size=32), "must have one size"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused(train, others, words):
+    with pytest.raises(MacsError, match=words):
+        macs.finetune(small_net(), train, others, recipe=SHORT, progress=False)
+
+
+def test_labels_that_the_network_has_no_output_for_are_refused(known, outliers):
+    with pytest.raises(MacsError, match="2 outputs"):
+        macs.finetune(small_net(classes=2), known, outliers, recipe=SHORT, progress=False)
+
+
+class TwoLayers(nn.Module):
+    """Somebody's own network, which knows nothing of ours."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(768, 16), nn.ReLU(), nn.Linear(16, classes))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.layers(pixels)
+
+
+def test_any_module_that_returns_logits_will_do(known, known_test, outliers, tmp_path):
+    net = TwoLayers()
+    macs.finetune(net, known, outliers, recipe=SHORT, run=tmp_path / "run", progress=False)
+    table = macs.evaluate(net, known_test, {"noise": outliers}, progress=False)
+    assert 0 <= table.accuracy <= 1
+    assert Recipe.from_toml(tmp_path / "run/recipe.toml").net.endswith(":TwoLayers")
+
+
+def test_one_image_more_than_a_batch_is_no_problem(outliers):
+    few = stripes(33, seed=4)
+    history = macs.finetune(small_net(), few, outliers, recipe=replace(SHORT, epochs=1), progress=False)
+    assert len(history) == 1
+    assert isinstance(few, ImageSet)
