@@ -19,17 +19,15 @@ from torch import nn
 
 from macs import scores
 from macs.data import ImageSet
-from macs.data.batches import scoring_batches, to_float
-from macs.devices import channels_last, device_of, use_bf16
+from macs.data.batches import scoring_batches
 from macs.errors import MacsError
+from macs.inference import BATCH, inference
 from macs.metrics import METRICS, FprRule, OODMetrics, drawn_metrics, mean_and_error, ood_metrics
 from macs.progress import track
 
-BATCH = 256
-
 
 @dataclass(frozen=True)
-class Outputs:
+class Answers:
     """What a network says of a set of images: one prediction and one confidence each."""
 
     predictions: NDArray[np.int64]
@@ -152,21 +150,16 @@ def evaluate(
     )
 
 
-@torch.inference_mode()
-def run_net(net: nn.Module, images: ImageSet, score: str, precision: str = "auto", progress: bool = False) -> Outputs:
-    """One pass over a set, in evaluation mode, on the device where the network is."""
-    device = device_of(net)
+def run_net(net: nn.Module, images: ImageSet, score: str, precision: str = "auto", progress: bool = False) -> Answers:
+    """One pass over a set: a prediction and a confidence for each image."""
     scorer = scores.get(score)
-    was_training = net.training
-    channels_last(net.eval())
     predictions, confidences = [], []
-    batches = scoring_batches(images, BATCH)
-    with torch.autocast(device.type, torch.bfloat16, enabled=use_bf16(precision, device)):
-        for batch in track(batches, -(-len(images) // BATCH), f"scoring {images.name}", progress):
-            logits = net(to_float(batch, device)).float()
+    batches = track(scoring_batches(images, BATCH), -(-len(images) // BATCH), f"scoring {images.name}", progress)
+    with inference(net, precision, scorer.needs_features) as run:
+        for batch in batches:
+            logits, features = run(batch)
             predictions.append(logits.argmax(dim=1).cpu())
-            confidences.append(scorer.confidence(logits).cpu())
-    net.train(was_training)
+            confidences.append(scorer.confidence(logits, features).cpu())
     if broken := sum(int(part.isnan().sum()) for part in confidences):
         raise MacsError(f"The network gives {broken} images of {images.name} a confidence that is not a number.")
-    return Outputs(torch.cat(predictions).numpy(), torch.cat(confidences).numpy())
+    return Answers(torch.cat(predictions).numpy(), torch.cat(confidences).numpy())

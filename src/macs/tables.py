@@ -49,11 +49,12 @@ def evaluation_tables(evaluation: "Evaluation") -> RenderableType:
 def catalog_table(rows: "Sequence[Row]") -> Table:
     """Every dataset: what it is for, its official size, and what is on disk."""
     made = Table(title_justify="left")
-    for name in ("name", "role", "images", "on disk", "what it is"):
+    made.add_column("name", no_wrap=True)
+    for name in ("role", "images", "on disk", "what it is"):
         made.add_column(name)
     for row in rows:
         images = ", ".join(f"{split} {count:,}" for split, count in row.images.items())
-        made.add_row(row.name, row.role, images, ", ".join(row.found) or "-", f"{row.title}\n{row.home}")
+        made.add_row(row.name, row.role, images, ", ".join(row.found) or "-", row.title)
     return made
 
 

@@ -1,0 +1,31 @@
+"""The command line: parse, call, print. One file for each group of commands.
+
+Nothing heavy is imported before a command needs it: `macs --help` and mistakes are answered without torch.
+"""
+
+import importlib
+import sys
+
+from cyclopts import CycloptsError
+from rich.console import Console
+from rich.markup import escape
+
+from macs.cli._app import app
+from macs.errors import MacsError
+from macs.registry import modules_in
+
+for _module in modules_in(__name__):
+    importlib.import_module(f"{__name__}.{_module}")
+
+
+def main() -> None:
+    """Entry point; mistakes of the user become one sentence and exit code 2."""
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        app(sys.argv[1:], exit_on_error=False, print_error=False)
+    except (MacsError, CycloptsError) as error:
+        errors.print(f"[bold red]error:[/] {escape(str(error))}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print("Stopped. An interrupted run goes on with the same command and --resume.")
+        sys.exit(130)

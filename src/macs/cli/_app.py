@@ -1,0 +1,45 @@
+"""The command `macs`, and what its subcommands share: option types and printing."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter, Token
+from rich.console import Console
+
+import macs
+
+app = App(
+    name="macs",
+    version=macs.__version__,
+    help="""Equip an image classifier with out-of-distribution (OOD) detection.
+
+    Start with `macs demo`. Then, with your data root in $MACS_DATA:
+
+        macs finetune --id cifar10 --outliers 300k --checkpoint classifier.pt --method macs --run runs/mine
+        macs evaluate runs/mine --ood svhn textures places365""",
+    help_format="markdown",
+    suppress_keyboard_interrupt=False,
+)
+
+Flag = Parameter(negative="")
+Data = Annotated[Path | None, Parameter(help="Data root; else $MACS_DATA, else the user's cache folder.")]
+Json = Annotated[bool, Flag, Parameter(help="Print the results as JSON.")]
+
+
+def whole_number(kind: Any, tokens: Sequence[Token]) -> int:
+    """An int as written; the library would round 1.5 to 2 without a word."""
+    return int(tokens[0].value)
+
+
+Whole = Annotated[int, Parameter(converter=whole_number)]
+
+
+def show(table: Any, value: Any, as_json: bool) -> None:
+    """Results on standard output: a table for people, or a value for programs."""
+    if as_json:
+        print(json.dumps(value, indent=2))
+    else:
+        Console(width=None if sys.stdout.isatty() else 120).print(table, soft_wrap=isinstance(table, str))
