@@ -14,7 +14,7 @@ STRIPES = ("horizontal", "vertical", "plain")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not os.environ.get("MACS_DATA"):
         for item in items:
-            if "data" in item.keywords:
+            if item.get_closest_marker("data"):
                 item.add_marker(pytest.mark.skip(reason="MACS_DATA does not point at real datasets"))
 
 

@@ -76,14 +76,13 @@ def _recipe(base: Recipe, file: Path | None, options: Any) -> Recipe:
 def _train(recipe: Recipe, run: Path | None, data: Path | None, resume: bool, as_json: bool) -> None:
     from macs.data import load
 
-    # Named as the recipe names them, so that its paths find the same images again.
-    train = replace(load(recipe.id, "train", root=data, size=recipe.size), name=recipe.id)
+    train = load(recipe.id, "train", root=data, size=recipe.size)
 
     from macs import methods, training
 
     outliers = None
     if methods.build(recipe).needs_outliers:
-        outliers = replace(load(recipe.outliers, "train", root=data, size=recipe.size), name=recipe.outliers)
+        outliers = load(recipe.outliers, "train", root=data, size=recipe.size)
     margin = "" if recipe.margin is None else f"-m{recipe.margin:g}"
     name = f"{Path(recipe.id).name}-{recipe.net}-{recipe.method}{margin}-seed{recipe.seed}".replace(":", ".")
     folder = run or Path("runs") / name

@@ -1,0 +1,7 @@
+"""Bytes on disk -> ImageSet: uint8 pixels, labels, class names."""
+
+from macs.data.imageset import ImageSet
+from macs.data.loading import available, catalog_rows, load
+from macs.data.loading import data_root as root
+
+__all__ = ["ImageSet", "available", "catalog_rows", "load", "root"]

@@ -1,0 +1,151 @@
+"""Image sets -> batches of tensors. Every draw and every crop is decided by the seed, the epoch and the step alone.
+
+A background thread prepares the next batches while the network works on this one.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from macs.data.imageset import ImageSet
+from macs.data.pixels import Pixels
+from macs.errors import MacsError
+from macs.registry import unknown
+
+T = TypeVar("T")
+Augment = Literal["auto", "crop-flip", "crop", "none"]
+
+AHEAD = 2  # batches prepared in advance
+ORDER, DRAW, CROP_IN, CROP_OUT = range(4)  # what a random stream is for: no two share their numbers
+
+
+@dataclass(frozen=True)
+class RawBatch:
+    images: Tensor  # uint8, n x H x W x 3, augmented
+    labels: Tensor  # int64, n
+    outliers: Tensor  # uint8, m x H x W x 3, augmented; m is 0 where there are none
+
+
+def steps_per_epoch(train: ImageSet, batch_in: int, epoch_size: int = 0) -> int:
+    """Full batches in an epoch of `epoch_size` images (0: all); a set smaller than a batch makes one."""
+    return max(1, min(epoch_size or len(train), len(train)) // batch_in)
+
+
+def training_batches(
+    train: ImageSet,
+    outliers: ImageSet | None,
+    batch_in: int,
+    batch_out: int,
+    *,
+    epoch_size: int = 0,
+    seed: int = 0,
+    epoch: int = 0,
+    augment: Augment = "auto",
+) -> Iterator[RawBatch]:
+    """One epoch: each ID image at most once, paired with a fresh draw of outliers."""
+    if train.labels is None:
+        raise MacsError(f"{train.name} has no labels, so a classifier cannot learn from it.")
+    if augment not in get_args(Augment):
+        raise unknown("augmentation", augment, list(get_args(Augment)))
+    labels = train.labels
+    steps = steps_per_epoch(train, batch_in, epoch_size)
+    order = generator(seed, epoch, ORDER).permutation(len(train))[: epoch_size or None]
+    drawn = draw(len(outliers), steps * batch_out, generator(seed, epoch, DRAW)) if outliers is not None else None
+
+    def batch(step: int) -> RawBatch:
+        index = order[step * batch_in : (step + 1) * batch_in]
+        images = augmented(train, index, augment, generator(seed, epoch, CROP_IN, step))
+        others = np.empty((0, *train.pixels.shape[1:]), np.uint8)
+        if outliers is not None and drawn is not None:
+            index_out = drawn[step * batch_out : (step + 1) * batch_out]
+            others = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step))
+        return RawBatch(torch.from_numpy(images), torch.from_numpy(labels[index]), torch.from_numpy(others))
+
+    return prefetched(batch, steps)
+
+
+def scoring_batches(images: ImageSet, batch: int = 512) -> Iterator[Tensor]:
+    """All images in order, unchanged; the last batch may be short."""
+
+    def read(step: int) -> Tensor:
+        # A copy, since a slice of a memory-mapped file is read-only and still on disk.
+        return torch.from_numpy(np.array(images.pixels[step * batch : (step + 1) * batch]))
+
+    return prefetched(read, -(-len(images) // batch))
+
+
+def to_float(batch: Tensor, device: torch.device | str = "cpu") -> Tensor:
+    """uint8 N x H x W x 3 -> float32 N x 3 x H x W in [0, 1] on the device.
+
+    Four times less is sent to the device than as floats, and the permuted view already is channels-last memory.
+    """
+    return batch.to(device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
+
+
+def generator(*key: int) -> np.random.Generator:
+    return np.random.default_rng(key)
+
+
+def draw(available: int, wanted: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """Positions drawn without replacement for as long as there are enough, then from the beginning again."""
+    rounds = -(-wanted // available)
+    return np.concatenate([random.permutation(available) for _ in range(max(1, rounds))])[:wanted]
+
+
+def augmented(
+    images: ImageSet, index: NDArray[np.int64], how: Augment, random: np.random.Generator
+) -> NDArray[np.uint8]:
+    """The images at `index`, cropped and flipped at random; `auto` flips where a mirror image is the same thing."""
+    pixels = read_sorted(images.pixels, index)
+    if how == "none":
+        return pixels
+    flip = how == "crop-flip" or (how == "auto" and images.mirror)
+    return crop_and_flip(pixels, flip, random)
+
+
+def read_sorted(pixels: Pixels, index: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """pixels[index], read in the order in which a file on disk holds them."""
+    order = np.argsort(index)
+    images = np.empty((len(index), *pixels.shape[1:]), np.uint8)
+    images[order] = pixels[index[order]]
+    return images
+
+
+def crop_and_flip(images: NDArray[np.uint8], flip: bool, random: np.random.Generator) -> NDArray[np.uint8]:
+    """A random crop of each image after padding it with black by an eighth of its size; half are then mirrored."""
+    count, size = len(images), images.shape[1]
+    pad = size // 8
+    padded = np.zeros((count, size + 2 * pad, size + 2 * pad, 3), np.uint8)
+    padded[:, pad : pad + size, pad : pad + size] = images
+    top, left = random.integers(0, 2 * pad + 1, (2, count)).tolist()
+    mirrored = random.integers(0, 2, count, dtype=bool).tolist() if flip else [False] * count
+    cropped = np.empty_like(images)
+    # Copying slices in a loop beats indexing the whole batch at once: 1.0 ms against 1.6 to 2.2 for 256 x 32 x 32.
+    for i in range(count):
+        window = padded[i, top[i] : top[i] + size, left[i] : left[i] + size]
+        cropped[i] = window[:, ::-1] if mirrored[i] else window
+    return cropped
+
+
+def prefetched(make: Callable[[int], T], count: int) -> Iterator[T]:
+    """make(0), ..., make(count - 1), each prepared by one thread while the ones before it are used.
+
+    An exception in the thread is raised here. Closing the iterator ends the thread.
+    """
+    pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
+    try:
+        pending: deque[Future[T]] = deque()
+        for number in range(count + AHEAD):
+            if number < count:
+                pending.append(pool.submit(make, number))
+            if number >= AHEAD and pending:
+                yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,31 @@
+"""The public datasets: one file each, registered by `@dataset(...)` over the function that reads it."""
+
+from collections.abc import Callable, Mapping
+
+from macs.data.dataset import Dataset, Role, Source, Split, under
+from macs.data.imageset import ImageSet
+from macs.registry import Registry
+
+__all__ = ["Source", "Split", "catalog", "dataset", "under"]
+
+catalog = Registry[Dataset]("macs.data.catalog", "dataset")
+
+
+def dataset(
+    name: str,
+    *,
+    title: str,
+    role: Role,
+    splits: Mapping[str, Split],
+    home: str,
+    licence: str,
+    citation: str,
+    mirror: bool = True,
+    packages: tuple[str, ...] = (),
+) -> Callable[[Callable[[Source], ImageSet]], Dataset]:
+    """Make the decorated reader a dataset of the catalogue."""
+
+    def add(reader: Callable[[Source], ImageSet]) -> Dataset:
+        return catalog(name)(Dataset(name, title, role, splits, home, licence, citation, reader, mirror, packages))
+
+    return add

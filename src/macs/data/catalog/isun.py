@@ -1,0 +1,17 @@
+"""iSUN: scenes of the SUN database, reduced to 32 x 32 by the authors of ODIN."""
+
+from macs.data.catalog import Source, Split, dataset
+from macs.data.imageset import ImageSet
+
+
+@dataset(
+    "isun",
+    title="iSUN",
+    role="ood",
+    splits={"test": Split(8_925, (("iSUN/iSUN_patches",), ("iSUN",), ("isun",)))},
+    home="https://github.com/facebookresearch/odin",
+    licence="none stated",
+    citation="Xu et al.: TurkerGaze: Crowdsourcing Saliency with Webcam based Eye Tracking, 2015",
+)
+def isun(source: Source) -> ImageSet:
+    return ImageSet.from_folder(source.files[0], source.size, labelled=False, progress=source.progress)

@@ -1,0 +1,18 @@
+"""LSUN-C: random crops of LSUN's test scenes, cut by the authors of ODIN."""
+
+from macs.data.catalog import Source, Split, dataset
+from macs.data.imageset import ImageSet
+
+
+@dataset(
+    "lsun-c",
+    title="LSUN (crop)",
+    role="ood",
+    splits={"test": Split(10_000, (("LSUN",), ("LSUN_C",), ("LSUN-C",), ("lsun-c",)))},
+    home="https://github.com/facebookresearch/odin",
+    licence="none stated",
+    citation="Yu et al.: LSUN: Construction of a Large-scale Image Dataset, 2015; Liang, Li, Srikant: ODIN, ICLR 2018",
+)
+def lsun_c(source: Source) -> ImageSet:
+    # The one folder that the archive may hold its images in is not a class.
+    return ImageSet.from_folder(source.files[0], source.size, labelled=False, progress=source.progress)

@@ -1,0 +1,19 @@
+"""Places365: the validation images, flat as they are distributed or in a folder for each scene."""
+
+from macs.data.catalog import Source, Split, dataset
+from macs.data.imageset import ImageSet
+
+FOLDERS = ("places365/val_256", "places365/test_subset", "places365/test_samples", "places365", "val_256")
+
+
+@dataset(
+    "places365",
+    title="Places365, validation images",
+    role="ood",
+    splits={"test": Split(36_500, tuple((folder,) for folder in FOLDERS))},
+    home="http://places2.csail.mit.edu/download.html",
+    licence="non-commercial research and education",
+    citation="Zhou et al.: Places: A 10 Million Image Database for Scene Recognition, TPAMI 2017",
+)
+def places365(source: Source) -> ImageSet:
+    return ImageSet.from_folder(source.files[0], source.size, progress=source.progress)

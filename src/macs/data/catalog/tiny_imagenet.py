@@ -1,0 +1,42 @@
+"""Tiny ImageNet: 200 classes of ImageNet at 64 x 64. Class names are WordNet ids, in sorted order.
+
+On disk: train/<id>/images/*.JPEG, val/images/*.JPEG with val_annotations.txt, test/images/*.JPEG without labels.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from macs.data.catalog import Source, Split, dataset, under
+from macs.data.imageset import ImageSet
+from macs.data.readers import damaged
+
+
+@dataset(
+    "tiny-imagenet",
+    title="Tiny ImageNet",
+    role="outliers",
+    splits={
+        "train": Split(100_000, under("tiny-imagenet-200", "train")),
+        "val": Split(10_000, under("tiny-imagenet-200", "val/images", "val/val_annotations.txt")),
+        "test": Split(10_000, under("tiny-imagenet-200", "test")),
+    },
+    home="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    licence="ImageNet terms of access: non-commercial research and education",
+    citation="Le, Yang: Tiny ImageNet Visual Recognition Challenge, 2015",
+)
+def tiny_imagenet(source: Source) -> ImageSet:
+    labelled = source.split == "train"
+    images = ImageSet.from_folder(source.files[0], source.size, labelled=labelled, progress=source.progress)
+    return with_annotations(images, source.files[1]) if source.split == "val" else images
+
+
+def with_annotations(images: ImageSet, table: Path) -> ImageSet:
+    """Labels from lines of: file name, WordNet id, bounding box."""
+    rows = (line.split("\t") for line in table.read_text().splitlines() if line)
+    class_of = {row[0]: row[1] for row in rows if len(row) > 1}
+    if unlabelled := [name for name in images.files if name not in class_of]:
+        raise damaged(table, f"it has no line for {unlabelled[0]}")
+    classes, labels = np.unique([class_of[name] for name in images.files], return_inverse=True)
+    return replace(images, labels=labels.astype(np.int64), classes=tuple(classes.tolist()))

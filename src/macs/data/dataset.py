@@ -1,0 +1,91 @@
+"""What the catalogue says of a public dataset: its files, its size, whose it is, and how it is read."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from macs.data.folder import Progress
+from macs.data.imageset import ImageSet
+from macs.errors import MacsError
+
+Role = Literal["id", "outliers", "ood"]
+Layout = tuple[str, ...]  # files or folders that are read together, relative to the data root
+
+
+@dataclass(frozen=True)
+class Split:
+    images: int  # the official number
+    layouts: tuple[Layout, ...] = ((),)  # the first whose files are all there is read; ((),) needs no files
+
+
+def under(folders: str, *files: str) -> tuple[Layout, ...]:
+    """One layout for each of the space-separated folders in which people keep the same files."""
+    return tuple(tuple((Path(folder) / file).as_posix() for file in files) for folder in folders.split())
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a reader gets: where a split was found, and the size of the images wanted."""
+
+    split: str
+    files: tuple[Path, ...]
+    size: int
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    name: str
+    title: str
+    role: Role  # what it mostly serves as; any dataset may serve as OOD
+    splits: Mapping[str, Split]
+    home: str
+    licence: str
+    citation: str
+    reader: Callable[[Source], ImageSet]
+    mirror: bool = True  # may an image be flipped and still be what it is?
+    packages: tuple[str, ...] = ()  # modules whose own files hold the images
+
+    def read(self, root: Path, split: str, size: int = 32, progress: Progress | None = None) -> ImageSet:
+        if split not in self.splits:
+            raise MacsError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}.")
+        if not self.installed():
+            needed = " and ".join(self.packages)
+            raise MacsError(f"{self.name} comes with {needed}, not installed here: pip install 'macs-ood[demo]'.")
+        files = self.find(root, split)
+        if files is None:
+            raise self.missing(root, split)
+        images = self.reader(Source(split, files, size, progress))
+        return replace(images.resized(size), name=self.name, mirror=self.mirror)
+
+    def installed(self) -> bool:
+        """Are the packages there that the images come with?"""
+        return all(find_spec(package) is not None for package in self.packages)
+
+    def find(self, root: Path, split: str) -> tuple[Path, ...] | None:
+        """The files of a split below the data root, if they are there."""
+        for layout in self.splits[split].layouts:
+            files = tuple(root / name for name in layout)
+            if all(file.exists() for file in files):
+                return files
+        return None
+
+    def missing(self, root: Path, split: str) -> MacsError:
+        """The sentence for a split that is not there, with what the likeliest layout lacks."""
+        lacks = [[name for name in layout if not (root / name).exists()] for layout in self.splits[split].layouts]
+        layouts = self.splits[split].layouts
+        likeliest = max(range(len(layouts)), key=lambda i: len(layouts[i]) - len(lacks[i]))
+        others = [layout[0] for i, layout in enumerate(layouts) if i != likeliest]
+        accepted = f" (or {', '.join(others)})" if others else ""
+        return MacsError(
+            f"The {split} split of {self.name} is not in {root}: there is no {listed(lacks[likeliest])}{accepted}; "
+            f"get it from {self.home}, or name the folder that holds it with --data or $MACS_DATA."
+        )
+
+
+def listed(names: list[str]) -> str:
+    """The names, their common folder said once."""
+    rest = [name.removeprefix(f"{PurePosixPath(names[0]).parent}/") for name in names[1:]]
+    return ", ".join([names[0], *rest])

@@ -1,0 +1,82 @@
+"""One image file -> one square RGB image, whatever the file holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from macs.errors import MacsError
+
+if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
+    from PIL import Image
+
+# Only formats that hold pixels and nothing to execute: Pillow would otherwise hand an EPS to Ghostscript.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
+
+
+def read_picture(path: Path, size: int) -> NDArray[np.uint8]:
+    """The image in a file, size x size x 3."""
+    return fit(open_rgb(path), size)
+
+
+def open_rgb(path: Path) -> Image.Image:
+    """The first frame of a file as RGB, turned upright by its EXIF orientation."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            limit = Image.MAX_IMAGE_PIXELS
+            if limit is None or image.width * image.height <= limit:
+                return to_rgb(ImageOps.exif_transpose(image))
+            why = f"its {image.width} x {image.height} pixels exceed Pillow's limit of {limit:,}"
+    except UnidentifiedImageError:
+        why = f"it is none of {', '.join(FORMATS)}"
+    except Exception as error:  # a broken file makes the decoders raise anything: OSError, SyntaxError, struct.error...
+        why = str(error) or type(error).__name__
+    raise MacsError(f"Cannot read the image {path}: {why.rstrip('.')}; replace the file or remove it.")
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Any mode as 8-bit RGB.
+
+    16-bit grey is scaled by 255/65535, transparency is laid over white as a page or a browser would show it, and
+    palettes, CMYK and the rest are left to Pillow. Floating-point pixels have no agreed range and are refused.
+    """
+    from PIL import Image
+
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers of no known range")
+    if image.mode.startswith("I"):  # "I;16" and its byte orders, or "I", in which 16-bit files arrive at times
+        values = np.asarray(image).astype(np.int64)
+        if values.min() < 0 or values.max() > 65535:
+            raise ValueError("its pixels are 32-bit numbers of no known range")
+        return Image.fromarray(((values + 128) // 257).astype(np.uint8)).convert("RGB")
+    if "transparency" in image.info or image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")
+
+
+def fit(image: Image.Image, size: int) -> NDArray[np.uint8]:
+    """The shorter side resized to `size` (bilinear with antialiasing), then the centre cropped: size x size x 3.
+
+    Within one grey level the pixels of torchvision's Resize(size) and CenterCrop(size), on which the published numbers
+    rest, but only those that the crop keeps are computed.
+    """
+    from PIL import Image
+
+    if image.size == (size, size):
+        return np.asarray(image)
+    (left, right), (top, bottom) = (kept(edge, min(image.size), size) for edge in image.size)
+    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, right, bottom)))
+
+
+def kept(edge: int, shorter: int, size: int) -> tuple[float, float]:
+    """The stretch of an edge, in source pixels, that the centre crop keeps once `shorter` has become `size`."""
+    resized = int(size * edge / shorter)
+    start = round((resized - size) / 2)
+    return start * edge / resized, (start + size) * edge / resized

@@ -1,0 +1,118 @@
+"""Where the pixels of an image set come from: anything that gives uint8 images, N x H x W x 3, for a slice or an index.
+
+An array and a memory-mapped file are such sources already. The ones here stand in front of another source and copy
+nothing until they are asked.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from macs.data.pictures import fit
+from macs.errors import MacsError
+
+Index = slice | NDArray[np.integer]
+
+
+class Pixels(Protocol):
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """N, H, W, 3."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Index, /) -> NDArray[np.uint8]: ...
+
+
+def check_images(where: object, pixels: Pixels) -> None:
+    """Refuse what is not a stack of square RGB images, saying what it is."""
+    shape, dtype = tuple(pixels.shape), getattr(pixels, "dtype", np.uint8)
+    if dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or shape[1] != shape[2]:
+        what = f"{np.dtype(dtype)} of shape {' x '.join(map(str, shape)) or '()'}"
+        raise MacsError(f"{where} holds {what}, but images must be uint8 of shape N x size x size x 3.")
+    if 0 in shape:
+        raise MacsError(f"{where} holds no images; check where it comes from.")
+
+
+def positions(index: Index, length: int) -> NDArray[np.int64]:
+    """A slice or an index array as plain positions, refused beyond the end as numpy refuses them."""
+    if isinstance(index, slice):
+        return np.arange(*index.indices(length))
+    wanted = np.asarray(index, dtype=np.int64)
+    if wanted.size and (wanted.min() < -length or wanted.max() >= length):
+        raise IndexError(f"index {wanted.max()} is out of bounds for {length} images")
+    return np.where(wanted < 0, wanted + length, wanted)
+
+
+class Chosen:
+    """Some images of another source, in a given order."""
+
+    source: Pixels
+    index: NDArray[np.int64]
+
+    def __init__(self, source: Pixels, index: NDArray[np.int64]) -> None:
+        if isinstance(source, Chosen):  # a choice of a choice is one choice
+            self.source, self.index = source.source, source.index[index]
+        else:
+            self.source, self.index = source, index
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.index), *self.source.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, index: Index, /) -> NDArray[np.uint8]:
+        return self.source[self.index[index]]
+
+
+class Joined:
+    """Several sources one after the other: ImageNet-32 comes in ten files, and joining them would hold it twice."""
+
+    def __init__(self, parts: Sequence[Pixels]) -> None:
+        self.parts = tuple(parts)
+        self.ends = np.cumsum([len(part) for part in parts])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self), *self.parts[0].shape[1:])
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def __getitem__(self, index: Index, /) -> NDArray[np.uint8]:
+        wanted = positions(index, len(self))
+        images = np.empty((len(wanted), *self.shape[1:]), np.uint8)
+        part_of = np.searchsorted(self.ends, wanted, side="right")
+        for number in np.unique(part_of):
+            here = part_of == number
+            start = self.ends[number] - len(self.parts[number])
+            images[here] = self.parts[number][wanted[here] - start]
+        return images
+
+
+class Resized:
+    """Another source at another size, resized as images from a folder are."""
+
+    def __init__(self, source: Pixels, size: int) -> None:
+        self.source, self.size = source, size
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.source), self.size, self.size, 3)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: Index, /) -> NDArray[np.uint8]:
+        from PIL import Image
+
+        images = self.source[index]
+        resized = np.empty((len(images), self.size, self.size, 3), np.uint8)
+        for i, image in enumerate(images):
+            resized[i] = fit(Image.fromarray(image), self.size)
+        return resized

@@ -1,0 +1,88 @@
+"""One function for each file format in which the public datasets come. Nothing read here can run code."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from macs.data.pixels import check_images
+from macs.data.unpickling import CodeInPickle, unpickle
+from macs.errors import MacsError
+
+Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """The dictionary in a pickle of Python 2 or 3 that holds only arrays and plain values."""
+    try:
+        with path.open("rb") as file:
+            return unpickle(file)
+    except CodeInPickle as refused:
+        raise MacsError(
+            f"{path} asks to run {refused}, which data never needs; get the file from a trusted place."
+        ) from None
+    except Exception as error:  # a damaged pickle is a random program: it fails in any way at all
+        raise damaged(path, error) from error
+
+
+def read_rows(path: Path, key: str, classes: int, first: int = 0) -> Labelled:
+    """A batch of CIFAR or ImageNet-32: rows of 3 x size x size bytes, and labels counted from `first` in `key`."""
+    batch = read_pickle(path)
+    if missing := {"data", key} - batch.keys():
+        raise damaged(path, f"it has no {' and no '.join(sorted(missing))}")
+    rows = np.asarray(batch["data"])
+    size = math.isqrt(rows.shape[1] // 3) if rows.ndim == 2 else 0
+    if rows.dtype != np.uint8 or not size or rows.shape[1] != 3 * size * size:
+        raise damaged(path, f"its data are {rows.dtype} of shape {rows.shape}, not rows of square RGB images")
+    planes = rows.reshape(-1, 3, size, size)
+    images = np.stack([planes[:, 0], planes[:, 1], planes[:, 2]], axis=-1)  # three times faster than a transposed copy
+    return images, checked_labels(path, batch[key], len(images), first, classes)
+
+
+def read_svhn(path: Path) -> Labelled:
+    """A MATLAB file of SVHN: X is 32 x 32 x 3 x N, and y counts from 1 to 10, where 10 stands for the digit 0."""
+    from scipy.io import loadmat
+
+    try:
+        content = loadmat(path, variable_names=["X", "y"])
+    except Exception as error:  # likewise: scipy meets a truncated file as zlib.error, TypeError, ValueError...
+        raise damaged(path, error) from error
+    if missing := {"X", "y"} - content.keys():
+        raise damaged(path, f"it has no {' and no '.join(sorted(missing))}")
+    stack = content["X"]
+    if stack.dtype != np.uint8 or stack.ndim != 4 or stack.shape[2] != 3:
+        raise damaged(path, f"its X is {stack.dtype} of shape {stack.shape}, not height x width x 3 x images")
+    labels = checked_labels(path, content["y"].ravel(), stack.shape[3], first=1, classes=10)
+    return np.ascontiguousarray(stack.transpose(3, 0, 1, 2)), (labels + 1) % 10
+
+
+def read_npy(path: Path) -> NDArray[np.uint8]:
+    """An array of images, N x size x size x 3, left on disk and read as it is used."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:
+        raise damaged(path, error) from error
+    check_images(path, array)
+    return array
+
+
+def checked_labels(path: Path, labels: ArrayLike, images: int, first: int, classes: int) -> NDArray[np.int64]:
+    """Labels counted from 0, one for each image and each of a known class."""
+    numbers = np.asarray(labels)
+    if numbers.shape != (images,) or numbers.dtype.kind not in "iu":
+        raise damaged(path, f"it has {images} images and labels of shape {numbers.shape} ({numbers.dtype})")
+    wrong = (numbers < first) | (numbers >= first + classes)
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise damaged(path, f"the label {numbers[at]} of image {at} is not in {first} to {first + classes - 1}")
+    return numbers.astype(np.int64) - first
+
+
+def damaged(path: Path, why: object) -> MacsError:
+    """The sentence for a file that does not hold what it should."""
+    if isinstance(why, OSError) and why.strerror:
+        return MacsError(f"Cannot read {path}: {why.strerror}.")
+    reason = str(why).strip().rstrip(".") or type(why).__name__
+    return MacsError(f"Cannot read {path}, which is damaged or of another format ({reason}); get the file again.")

@@ -1,0 +1,89 @@
+"""Reads a pickle of arrays and plain values without running anything of its choice.
+
+A pickle is a program. Besides refusing every function it names, we do not even let it call numpy's own: a forged dtype
+can make numpy take bytes for pointers. Plain stand-ins collect shapes, codes and bytes, and arrays are made from these.
+"""
+
+import pickle
+import re
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class CodeInPickle(Exception):
+    """Carries the name of what a pickle wanted to call."""
+
+
+def unpickle(file: BinaryIO) -> dict[str, Any]:
+    """The dictionary in a file, its arrays read-only; strings of Python 2 come as bytes, except for the keys."""
+    content = PlainUnpickler(file, encoding="bytes").load()
+    return {text(key): value.array if isinstance(value, Array) else value for key, value in content.items()}
+
+
+def text(name: str | bytes) -> str:
+    return name.decode("latin1") if isinstance(name, bytes) else name
+
+
+class Dtype:
+    """Stands in for numpy.dtype: a code such as u1, and then a state whose second part is the byte order."""
+
+    def __init__(self, code: str | bytes, align: int = 0, copy: int = 0) -> None:
+        self.code, self.order = text(code), "|"
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.order = text(state[1])
+
+    def of_numbers(self) -> np.dtype[Any]:
+        if not re.fullmatch("[<>|=][biuf][1248]", self.order + self.code):
+            raise ValueError(f"an array of {self.code} is not one of numbers")
+        return np.dtype(self.order + self.code)
+
+
+class Array:
+    """Stands in for numpy.ndarray, whose state is: version, shape, dtype, whether in Fortran's order, bytes."""
+
+    array: NDArray[Any]
+
+    def __setstate__(self, state: tuple[int, tuple[int, ...], Dtype, bool, bytes]) -> None:
+        _, shape, dtype, fortran, raw = state
+        self.array = from_bytes(raw, dtype, shape, "F" if fortran else "C")
+
+
+def empty_array(*ignored: object) -> Array:
+    """Stands in for numpy's _reconstruct; what the array holds comes with its state."""
+    return Array()
+
+
+def from_bytes(raw: bytes, dtype: Dtype, shape: tuple[int, ...], order: str, *ignored: object) -> NDArray[Any]:
+    """Stands in for _frombuffer, by which protocol 5 gives whole arrays."""
+    return np.frombuffer(raw, dtype.of_numbers()).reshape(shape, order="F" if order == "F" else "C")
+
+
+def number(dtype: Dtype, raw: bytes) -> int | float:
+    """Stands in for numpy's scalar."""
+    value: int | float = np.frombuffer(raw, dtype.of_numbers())[0].item()
+    return value
+
+
+def latin1(value: str, encoding: str) -> bytes:
+    """How Python 3 spells bytes in old protocols; codecs.encode itself would open every codec there is."""
+    return value.encode("latin1")
+
+
+ALLOWED = {"numpy.ndarray": Array, "numpy.dtype": Dtype, "_codecs.encode": latin1}
+for core in ("numpy.core", "numpy._core"):  # numpy 1 and numpy 2
+    ALLOWED |= {
+        f"{core}.multiarray._reconstruct": empty_array,
+        f"{core}.multiarray.scalar": number,
+        f"{core}.numeric._frombuffer": from_bytes,
+    }
+
+
+class PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        wanted = f"{module}.{name}"
+        if wanted not in ALLOWED:
+            raise CodeInPickle(wanted)
+        return ALLOWED[wanted]

@@ -1,0 +1,276 @@
+"""Batches: what they hold, in which order, and the thread that prepares them."""
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from official import images
+
+from macs.data import ImageSet
+from macs.data.batches import (
+    crop_and_flip,
+    draw,
+    prefetched,
+    read_sorted,
+    scoring_batches,
+    steps_per_epoch,
+    to_float,
+    training_batches,
+)
+from macs.errors import MacsError
+
+
+def numbered(count, size=8, mirror=True, labelled=True):
+    """Image i has i as its label and, in two bytes, in every pixel."""
+    number = np.arange(count)
+    pixels = np.stack([number % 256, number // 256, np.full(count, 255)], axis=-1).astype(np.uint8)
+    pixels = np.broadcast_to(pixels[:, None, None], (count, size, size, 3)).copy()
+    classes = tuple(map(str, range(count)))
+    return ImageSet("numbered", pixels, number if labelled else None, classes if labelled else (), mirror)
+
+
+def numbers(batch):
+    return (batch[:, 0, 0, 0].long() + 256 * batch[:, 0, 0, 1].long()).tolist()
+
+
+def labels(batches):
+    return [label for batch in batches for label in batch.labels.tolist()]
+
+
+def epoch(train, outliers=None, batch_in=4, batch_out=0, **options):
+    return list(training_batches(train, outliers, batch_in, batch_out, **{"augment": "none", **options}))
+
+
+def test_an_epoch_is_a_permutation_that_the_seed_and_the_epoch_decide():
+    orders = {}
+    for seed in (0, 1):
+        for number in (0, 1):
+            batches = epoch(numbered(20), seed=seed, epoch=number)
+            assert [len(batch.images) for batch in batches] == [4] * 5
+            for batch in batches:
+                assert numbers(batch.images) == batch.labels.tolist()
+            orders[seed, number] = labels(batches)
+            assert sorted(orders[seed, number]) == list(range(20))
+    assert len({tuple(order) for order in orders.values()}) == 4
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_in", "epoch_size", "lengths"),
+    [
+        (20, 4, 0, [4] * 5),
+        (22, 4, 0, [4] * 5),  # the short batch at the end is left out
+        (3, 4, 0, [3]),  # unless it is the only one
+        (20, 4, 9, [4, 4]),
+        (20, 8, 5, [5]),
+        (20, 4, 100, [4] * 5),
+    ],
+)
+def test_steps_and_lengths(count, batch_in, epoch_size, lengths):
+    train = numbered(count)
+    batches = epoch(train, batch_in=batch_in, epoch_size=epoch_size)
+    assert [len(batch.images) for batch in batches] == [len(batch.labels) for batch in batches] == lengths
+    assert steps_per_epoch(train, batch_in, epoch_size) == len(lengths)
+    seen = labels(batches)
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_short_epoch_sees_other_images_in_the_next_one():
+    first, second = (epoch(numbered(100), epoch_size=8, epoch=number) for number in (0, 1))
+    assert set(labels(first)) != set(labels(second))
+
+
+def test_outliers_are_drawn_afresh_and_without_replacement():
+    drawn = []
+    for number in range(3):
+        batches = epoch(numbered(20), numbered(300, labelled=False), batch_out=7, epoch=number)
+        assert [len(batch.outliers) for batch in batches] == [7] * 5
+        drawn.append([n for batch in batches for n in numbers(batch.outliers)])
+        assert len(set(drawn[-1])) == 35
+    assert len({tuple(sorted(once)) for once in drawn}) == 3
+
+
+def test_too_few_outliers_are_all_used_before_any_is_used_again():
+    batches = epoch(numbered(20), numbered(10, labelled=False), batch_out=7)
+    drawn = [n for batch in batches for n in numbers(batch.outliers)]
+    assert len(drawn) == 35
+    for start in (0, 10, 20):
+        assert sorted(drawn[start : start + 10]) == list(range(10))
+    assert drawn[:10] != drawn[10:20]
+
+
+def test_every_outlier_is_equally_likely():
+    hits = np.zeros(40)
+    for seed in range(500):
+        hits[draw(40, 10, np.random.default_rng(seed))] += 1
+    assert hits.sum() == 5000 and abs(hits - 125).max() < 5 * np.sqrt(125)
+
+
+def test_the_order_of_id_images_does_not_depend_on_the_outliers():
+    alone = epoch(numbered(20), augment="crop-flip", seed=5)
+    paired = epoch(numbered(20), numbered(9, labelled=False), batch_out=3, augment="crop-flip", seed=5)
+    for one, other in zip(alone, paired, strict=True):
+        assert torch.equal(one.images, other.images) and torch.equal(one.labels, other.labels)
+    assert alone[0].outliers.shape == (0, 8, 8, 3)
+
+
+def test_the_same_seed_gives_the_same_bytes():
+    train, outliers = ImageSet.from_array(images(30), np.arange(30)), ImageSet.from_array(images(50, 1))
+    for one, other in zip(*(epoch(train, outliers, 8, 6, augment="auto", seed=3) for _ in range(2)), strict=True):
+        assert torch.equal(one.images, other.images) and torch.equal(one.outliers, other.outliers)
+        assert one.images.dtype == torch.uint8 and one.labels.dtype == torch.int64
+
+
+def windows(image):
+    """Every crop of the padded image, by offset, and its mirror image."""
+    size, pad = len(image), len(image) // 8
+    padded = np.pad(image, ((pad, pad), (pad, pad), (0, 0)))
+    for top in range(2 * pad + 1):
+        for left in range(2 * pad + 1):
+            window = padded[top : top + size, left : left + size]
+            yield (top, left, False), window
+            yield (top, left, True), window[:, ::-1]
+
+
+def found_windows(originals, augmented):
+    """Which window each augmented image is."""
+    found = []
+    for original, image in zip(originals, augmented, strict=True):
+        matches = [key for key, window in windows(original) if np.array_equal(window, image)]
+        assert len(matches) == 1
+        found.append(matches[0])
+    return found
+
+
+@pytest.mark.parametrize("flip", [True, False])
+def test_each_image_is_one_of_its_own_windows_and_all_are_equally_likely(flip):
+    originals = images(400, size=16)
+    found = found_windows(originals, crop_and_flip(originals, flip, np.random.default_rng(0)))
+    tops, lefts, flips = zip(*found, strict=True)
+    for offsets in (tops, lefts):
+        hits = np.bincount(offsets, minlength=5)
+        assert len(hits) == 5 and abs(hits - 80).max() < 5 * np.sqrt(80)
+    assert abs(np.corrcoef(tops, lefts)[0, 1]) < 0.2
+    assert 160 < sum(flips) < 240 if flip else not any(flips)
+
+
+@pytest.mark.parametrize(
+    ("augment", "mirror", "flips"),
+    [("auto", True, True), ("auto", False, False), ("crop-flip", False, True), ("crop", True, False)],
+)
+def test_auto_flips_only_what_may_be_flipped(augment, mirror, flips):
+    train = replace(ImageSet.from_array(images(64, size=16), np.arange(64)), mirror=mirror)
+    outliers = replace(ImageSet.from_array(images(64, seed=1, size=16)), mirror=not mirror)
+    (batch,) = epoch(train, outliers, 64, 64, augment=augment)
+    found = found_windows(train.pixels[batch.labels.numpy()], batch.images.numpy())
+    assert any(flip for *_, flip in found) == flips
+    assert len({key[:2] for key in found}) > 10
+    order = draw(64, 64, np.random.default_rng((0, 0, 1)))
+    found_out = found_windows(outliers.pixels[order], batch.outliers.numpy())
+    assert any(flip for *_, flip in found_out) == (flips if augment != "auto" else not mirror)
+
+
+def test_tiny_images_that_leave_nothing_to_pad_are_only_flipped():
+    originals = images(50, size=4)
+    cropped = crop_and_flip(originals, True, np.random.default_rng(0))
+    same = (cropped == originals).all(axis=(1, 2, 3))
+    flipped = (cropped == originals[:, :, ::-1]).all(axis=(1, 2, 3))
+    assert (same | flipped).all() and 10 < same.sum() < 40
+
+
+def test_training_needs_labels_and_a_known_augmentation():
+    with pytest.raises(MacsError, match="no labels"):
+        training_batches(numbered(4, labelled=False), None, 2, 0)
+    with pytest.raises(MacsError, match="no augmentation called 'flip'"):
+        training_batches(numbered(4), None, 2, 0, augment="flip")
+
+
+def test_reading_in_sorted_order_changes_nothing(tmp_path):
+    pixels = images(40, size=8)
+    np.save(tmp_path / "a.npy", pixels)
+    index = np.random.default_rng(0).integers(0, 40, 100)
+    asked = []
+
+    class Watched:
+        shape = pixels.shape
+
+        def __getitem__(self, index):
+            asked.append(index)
+            return pixels[index]
+
+    for source in (pixels, np.load(tmp_path / "a.npy", mmap_mode="r"), Watched()):
+        np.testing.assert_array_equal(read_sorted(source, index), pixels[index])
+    assert (np.diff(asked[0]) >= 0).all()
+
+
+def test_scoring_goes_through_every_image_in_order(tmp_path):
+    np.save(tmp_path / "a.npy", numbered(23).pixels)
+    on_disk = ImageSet("disk", np.load(tmp_path / "a.npy", mmap_mode="r"))
+    for photos in (numbered(23), on_disk, numbered(46).subset(range(23))):
+        batches = list(scoring_batches(photos, batch=10))
+        assert [len(batch) for batch in batches] == [10, 10, 3]
+        assert [n for batch in batches for n in numbers(batch)] == list(range(23))
+
+
+def test_to_float_scales_to_one_and_lies_channels_last():
+    pixels = images(5, size=6)
+    batch = to_float(torch.from_numpy(pixels), "cpu")
+    assert batch.shape == (5, 3, 6, 6) and batch.dtype == torch.float32
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+    np.testing.assert_allclose(batch.numpy(), pixels.transpose(0, 3, 1, 2) / 255, rtol=1e-6)
+    assert (batch.min(), batch.max()) == (0, 1)
+    assert pixels.max() == 255  # the source is left alone
+
+
+def preparing():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
+
+
+def test_prefetching_keeps_the_order_and_stays_two_ahead():
+    made = []
+
+    def make(number):
+        made.append(number)
+        return number
+
+    seen = []
+    for number in prefetched(make, 6):
+        seen.append(number)
+        deadline = time.monotonic() + 5
+        while len(made) < min(6, number + 3) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.005)
+        assert made == list(range(min(6, number + 3)))
+    assert seen == list(range(6)) and not preparing()
+    assert list(prefetched(make, 0)) == [] and list(prefetched(make, 1)) == [0]
+
+
+def test_an_exception_in_the_thread_reaches_the_caller_at_its_place():
+    def make(number):
+        if number == 3:
+            raise MacsError("the fourth image is broken")
+        return number
+
+    batches, seen = prefetched(make, 10), []
+    with pytest.raises(MacsError, match="the fourth image is broken"):
+        seen.extend(iter(batches))
+    assert seen == [0, 1, 2] and not preparing()
+
+
+def test_closing_early_ends_the_thread():
+    batches = training_batches(numbered(1000), None, 4, 0)
+    next(batches)
+    assert preparing()
+    batches.close()
+    assert not preparing()
+
+
+def test_leaving_a_loop_early_ends_the_thread():
+    for _ in scoring_batches(numbered(1000), 4):
+        break
+    deadline = time.monotonic() + 5
+    while preparing() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not preparing()

@@ -1,0 +1,127 @@
+"""ImageSet and the sources of pixels behind it."""
+
+import numpy as np
+import pytest
+from official import images
+from PIL import Image
+
+from macs.data import ImageSet
+from macs.data.pixels import Chosen, Joined, Resized
+from macs.errors import MacsError
+
+INDICES = [slice(None), slice(2, 9), slice(None, None, 3), slice(5, 5), slice(-4, None)]
+INDICES += [np.array(index, np.int64) for index in ([], [0], [9, 0, 9, 4], [-1, -10, 3], [3, 4, 5, 6])]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_joined_parts_read_like_one_array(index):
+    whole = images(10, size=8)
+    joined = Joined([whole[:3], whole[3:4], whole[4:]])
+    np.testing.assert_array_equal(joined[index], whole[index])
+    assert joined.shape == whole.shape and len(joined) == 10
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_a_choice_of_a_choice_reads_like_indexing_twice(index):
+    whole = images(40, size=8)
+    first, second = np.random.default_rng(0).permutation(40)[:20], np.random.default_rng(1).permutation(20)[:10]
+    chosen = Chosen(Chosen(whole, first), second)
+    np.testing.assert_array_equal(chosen[index], whole[first][second][index])
+    assert chosen.source is whole and chosen.shape == (10, 8, 8, 3)
+
+
+@pytest.mark.parametrize("position", [10, -11])
+def test_joined_refuses_what_numpy_would(position):
+    whole = images(10, size=8)
+    for pixels in (whole, Joined([whole[:3], whole[3:]])):
+        with pytest.raises(IndexError):
+            pixels[np.array([0, position])]
+
+
+def test_resized_images_are_those_that_pillow_resizes():
+    whole = images(3, size=32)
+    resized = Resized(whole, 20)[np.array([2, 0])]
+    for image, original in zip(resized, whole[[2, 0]], strict=True):
+        by_pillow = Image.fromarray(original).resize((20, 20), Image.Resampling.BILINEAR)
+        np.testing.assert_array_equal(image, np.asarray(by_pillow))
+
+
+def test_resizing_to_the_same_size_changes_nothing():
+    photos = ImageSet.from_array(images(3))
+    assert photos.resized(32) is photos
+    assert photos.resized(16).size == 16 and photos.size == 32
+
+
+@pytest.mark.parametrize(
+    ("array", "what"),
+    [
+        (np.zeros((2, 8, 8, 3), np.float32), "float32 of shape 2 x 8 x 8 x 3"),
+        (np.zeros((2, 8, 8), np.uint8), "uint8 of shape 2 x 8 x 8"),
+        (np.zeros((2, 8, 8, 4), np.uint8), "uint8 of shape 2 x 8 x 8 x 4"),
+        (np.zeros((2, 8, 9, 3), np.uint8), "uint8 of shape 2 x 8 x 9 x 3"),
+        (np.zeros((0, 8, 8, 3), np.uint8), "no images"),
+    ],
+)
+def test_what_is_not_images_is_refused_by_what_it_is(array, what):
+    with pytest.raises(MacsError, match=f"photos holds {what}"):
+        ImageSet.from_array(array, name="photos")
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "why"),
+    [
+        ([0, 1], (), "3 images but 2 labels"),
+        ([0, 1, 2], ("a", "b"), "labels 0 to 2 for 2 classes"),
+        ([-1, 0, 1], ("a", "b"), "labels -1 to 1 for 2 classes"),
+        ([0.0, 1.0, 1.0], (), "float64"),
+        ([[0], [1], [1]], (), r"shape \(3, 1\)"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(labels, classes, why):
+    with pytest.raises(MacsError, match=why):
+        ImageSet.from_array(images(3), labels, classes)
+
+
+def test_labels_become_int64_and_name_their_classes():
+    photos = ImageSet.from_array(images(3), np.array([2, 0, 2], np.uint8))
+    assert photos.labels.dtype == np.int64 and photos.labels.tolist() == [2, 0, 2]
+    assert photos.classes == ("0", "1", "2")
+
+
+def test_a_subset_keeps_images_labels_and_file_names_together():
+    pixels = images(6)
+    photos = ImageSet("photos", pixels, np.arange(6), tuple("abcdef"), False, tuple(f"{i}.png" for i in range(6)))
+    part = photos.subset([4, 1])
+    np.testing.assert_array_equal(part.pixels[:], pixels[[4, 1]])
+    assert (part.labels.tolist(), part.files, part.classes) == ([4, 1], ("4.png", "1.png"), tuple("abcdef"))
+    assert part.mirror is False and part.name_of(1) == "1.png"
+    masked = part.subset(np.array([False, True]))
+    np.testing.assert_array_equal(masked.pixels[:], pixels[[1]])
+    with pytest.raises(IndexError):
+        photos.subset([6])
+
+
+def test_images_without_files_are_named_by_their_place():
+    photos = ImageSet.from_array(images(3), name="photos")
+    assert [photos.name_of(0), photos.name_of(-1)] == ["photos[0]", "photos[2]"]
+
+
+@pytest.mark.parametrize(("first", "count"), [(0.25, 25), (30, 30), (0.999, None), (np.int64(7), 7)])
+def test_a_split_shares_out_every_image_once(first, count):
+    photos = ImageSet.from_array(images(100, size=8), np.arange(100))
+    if count is None:
+        with pytest.raises(MacsError, match="one part would be empty"):
+            photos.split(first)
+        return
+    one, other = photos.split(first, seed=3)
+    assert len(one) == count
+    assert sorted([*one.labels, *other.labels]) == list(range(100))
+    np.testing.assert_array_equal(one.pixels[:], photos.pixels[one.labels])
+    assert one.labels.tolist() == photos.split(first, seed=3)[0].labels.tolist()
+    assert one.labels.tolist() != photos.split(first, seed=4)[0].labels.tolist()
+
+
+@pytest.mark.parametrize("first", [0, 100, 1.0, -1])
+def test_a_split_leaves_something_on_both_sides(first):
+    with pytest.raises(MacsError, match="one part would be empty"):
+        ImageSet.from_array(images(100, size=8)).split(first)
