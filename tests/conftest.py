@@ -1,14 +1,12 @@
-"""What tests share: the real data when it is there, and sets of images small enough to train on in a second."""
+"""What tests share: the real data when it is there, and tiny sets to train on."""
 
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from macs.data import ImageSet
-
-STRIPES = ("horizontal", "vertical", "plain")
+from tiny import noise, stripes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,23 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     return Path(os.environ["MACS_DATA"])
-
-
-def stripes(count: int, seed: int, size: int = 16) -> ImageSet:
-    """Horizontal stripes, vertical stripes or none, at random brightness: three classes that a tiny network learns."""
-    random = np.random.default_rng(seed)
-    labels = random.integers(0, 3, count)
-    dark, bright = random.integers(0, 100, (2, count, 1, 1)) + np.array([0, 155]).reshape(2, 1, 1, 1)
-    rows, columns = np.indices((size, size)) // 2 % 2
-    pattern = np.stack([rows, columns, np.zeros_like(rows)])[labels]
-    pixels = np.where(pattern, bright, dark)[..., None].repeat(3, axis=-1).astype(np.uint8)
-    return ImageSet.from_array(pixels, labels, STRIPES, name="stripes")
-
-
-def noise(count: int, seed: int, size: int = 16) -> ImageSet:
-    """Coloured noise: outliers."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
-    return ImageSet.from_array(pixels, name="noise")
 
 
 @pytest.fixture(scope="session")

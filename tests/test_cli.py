@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 import macs
-from conftest import STRIPES, noise, stripes
 from macs import cli, nets
+from tiny import STRIPES, noise, stripes
 
 OUTSIDE = '''
 from dataclasses import dataclass

@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import macs
-from conftest import noise, stripes
 from macs import nets
 from macs.data import ImageSet
 from macs.errors import MacsError
 from macs.recipe import METHODS, PRETRAINING, Recipe
+from tiny import noise, stripes
 
 SHORT = Recipe(epochs=2, batch_in=32, batch_out=32, lr=0.02, precision="float32")
 
@@ -110,7 +110,7 @@ import sys
 sys.path.insert(0, {tests!r})
 import torch
 import macs
-from conftest import noise, stripes
+from tiny import noise, stripes
 from macs.recipe import Recipe
 torch.manual_seed(0)
 net = macs.nets.build("wrn-10-1", classes=3)

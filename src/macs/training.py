@@ -18,7 +18,7 @@ from torch import nn
 from macs import methods, nets
 from macs.data import ImageSet
 from macs.data.batches import steps_per_epoch, to_float, training_batches
-from macs.devices import best_device, channels_last, device_of, use_bf16
+from macs.devices import best_device, channels_last, device_of, keep_freed_memory, use_bf16
 from macs.errors import MacsError
 from macs.methods import Batch, Method
 from macs.progress import Epoch, Tally, TrainingProgress
@@ -84,6 +84,8 @@ def _train(
         nets.set_dropout(net, recipe.dropout)
 
     device = best_device()
+    if device.type == "cpu":
+        keep_freed_memory()
     bf16 = use_bf16(recipe.precision, device)
     fabric = Fabric(accelerator=device.type, devices=1, precision="bf16-mixed" if bf16 else "32-true")
     channels_last(net)
@@ -93,6 +95,7 @@ def _train(
         momentum=recipe.momentum,
         weight_decay=recipe.weight_decay,
         nesterov=recipe.momentum > 0,
+        fused=device.type in ("cpu", "cuda"),
     )
     model, optimizer = fabric.setup(net, optimizer)
 

@@ -50,7 +50,7 @@ def pretrain(
     json: Json = False,
 ) -> None:
     """Train a plain classifier from scratch: the start for every method, and the baseline MSP."""
-    _train(_recipe(PRETRAINING, recipe, options), run, data, resume, json)
+    _train(recipe_from(PRETRAINING, recipe, options), run, data, resume, json)
 
 
 @app.command
@@ -64,10 +64,10 @@ def finetune(
     json: Json = False,
 ) -> None:
     """Fine-tune a classifier with its own images and auxiliary outliers. The defaults are the paper's protocol."""
-    _train(_recipe(Recipe(), recipe, options), run, data, resume, json)
+    _train(recipe_from(Recipe(), recipe, options), run, data, resume, json)
 
 
-def _recipe(base: Recipe, file: Path | None, options: Any) -> Recipe:
+def recipe_from(base: Recipe, file: Path | None, options: Any) -> Recipe:
     """The file's recipe or the base, with the options that were given."""
     given = {key: value for key, value in vars(options).items() if value is not None}
     return replace(Recipe.from_toml(file) if file else base, **given)

@@ -7,8 +7,8 @@ A new family is one new file here whose class is registered with `@net("family")
 numbers. Any other nn.Module that returns logits will do as well: pass it, or name it as "module:Class".
 """
 
-from macs.nets._base import Net, features_of, name_of, set_dropout
+from macs.nets._base import Net, features_of, name_of, set_dropout, through_head
 from macs.nets._files import load, save
 from macs.nets._names import available, build, net
 
-__all__ = ["Net", "available", "build", "features_of", "load", "name_of", "net", "save", "set_dropout"]
+__all__ = ["Net", "available", "build", "features_of", "load", "name_of", "net", "save", "set_dropout", "through_head"]

@@ -30,6 +30,26 @@ class Normalise(nn.Module):
         return (pixels - self.mean) / self.std
 
 
+class Dropout(nn.Dropout):
+    """nn.Dropout, but three times as fast on a CPU, where drawing random numbers one by one is half of a WRN's time.
+
+    One 64-bit draw of torch's generator decides on four activations. The rate is rounded to 1/65536, and the scale of
+    what is kept fits the rounded rate, so that the expectation is exact.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0 or x.device.type != "cpu" or not _is_dense(x):
+            return super().forward(x)
+        dropped = round(self.p * 65536)
+        draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        numbers = draws.view(torch.int16)[: x.numel()].as_strided(x.shape, x.stride())  # in the order of x's memory
+        return x * (numbers >= dropped - 32768).to(x.dtype).mul_(65536 / (65536 - dropped))
+
+
+def _is_dense(x: Tensor) -> bool:
+    return x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x.is_contiguous()
+
+
 class Net(nn.Module):
     """A network whose last layer `fc` maps `features` to logits.
 
@@ -91,13 +111,20 @@ def set_dropout(net: nn.Module, dropout: float) -> None:
 
 def features_of(net: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
     """The N x D features and the N x K logits from one pass; the features feed the linear layer that ran last."""
+    _, features, logits = through_head(net, pixels)
+    return features, logits
+
+
+def through_head(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Tensor]:
+    """The linear layer that ran last in one pass, the N x D features that it was fed, and the N x K logits."""
     if isinstance(net, Net):
         features = net.features(pixels)
-        return features, net.head(features)
-    last: dict[str, Tensor] = {}
+        return net.head, features, net.head(features)
+    ran: list[tuple[nn.Linear, Tensor]] = []
 
     def keep(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        last["features"] = inputs[0]
+        if isinstance(module, nn.Linear):
+            ran[:] = [(module, inputs[0])]
 
     hooks = [m.register_forward_pre_hook(keep) for m in net.modules() if isinstance(m, nn.Linear)]
     try:
@@ -105,6 +132,7 @@ def features_of(net: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
     finally:
         for hook in hooks:
             hook.remove()
-    if not last:
+    if not ran:
         raise MacsError(f"{name_of(net)} has no linear layer to take features from; use a score of the logits.")
-    return last["features"].flatten(1), logits
+    head, features = ran[0]
+    return head, features.flatten(1), logits

@@ -12,6 +12,7 @@ from torch.nn.functional import avg_pool2d
 
 from macs.errors import MacsError
 from macs.nets import Net, net
+from macs.nets._base import Dropout
 
 SMALLEST = 12  # pixels that two poolings and an unpadded convolution leave one of
 
@@ -31,8 +32,8 @@ class AllConv(Net):
     def __init__(self, *, classes: int, dropout: float = 0.5) -> None:
         super().__init__("allconv", classes)
         self.trunk = nn.Sequential(
-            *(*_layer(3, 96), *_layer(96, 96), *_layer(96, 96), nn.MaxPool2d(2), nn.Dropout(dropout)),
-            *(*_layer(96, 192), *_layer(192, 192), *_layer(192, 192), nn.MaxPool2d(2), nn.Dropout(dropout)),
+            *(*_layer(3, 96), *_layer(96, 96), *_layer(96, 96), nn.MaxPool2d(2), Dropout(dropout)),
+            *(*_layer(96, 192), *_layer(192, 192), *_layer(192, 192), nn.MaxPool2d(2), Dropout(dropout)),
             # The padding of 1x1 convolutions is odd (it frames the map with constants), but it is what was trained.
             *(*_layer(192, 192, padding=0), *_layer(192, 192, size=1), *_layer(192, 192, size=1)),
         )

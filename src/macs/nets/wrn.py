@@ -13,7 +13,7 @@ from torch.nn.functional import relu
 
 from macs.errors import MacsError
 from macs.nets import Net, net
-from macs.nets._base import conv
+from macs.nets._base import Dropout, conv
 
 
 class Block(nn.Module):
@@ -22,7 +22,7 @@ class Block(nn.Module):
         self.bn1 = nn.BatchNorm2d(inputs)
         self.conv1 = conv(inputs, outputs, 3, stride)
         self.bn2 = nn.BatchNorm2d(outputs)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.conv2 = conv(outputs, outputs, 3)
         self.convShortcut = conv(inputs, outputs, 1, stride) if inputs != outputs else None
 
