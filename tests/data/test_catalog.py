@@ -11,7 +11,7 @@ from official import images, python2_pickle, rows, write_cifar10, write_png, wri
 
 from macs import data
 from macs.data.catalog import catalog
-from macs.data.pixels import Joined
+from macs.data.pixels import Joined, Mapped
 from macs.errors import MacsError
 
 NAMES = [
@@ -114,7 +114,7 @@ def test_imagenet32_tests_on_its_validation_set(tmp_path):
 def test_300k_is_read_from_disk_as_it_is_used(tmp_path):
     np.save(tmp_path / "300K_random_images.npy", images(7))
     read = data.load("300k", "train", root=tmp_path)
-    assert isinstance(read.pixels, np.memmap) and len(read) == 7 and read.labels is None
+    assert isinstance(read.pixels, Mapped) and len(read) == 7 and read.labels is None
 
 
 def test_tiny_imagenet_labels_train_by_folder_and_val_by_its_table(tmp_path):
@@ -219,7 +219,7 @@ def test_load_reads_from_the_variable(tmp_path, monkeypatch):
 def test_a_path_to_an_array_or_a_folder_is_a_set(tmp_path):
     np.save(tmp_path / "mine.npy", images(5))
     array = data.load(str(tmp_path / "mine.npy"), "train")
-    assert len(array) == 5 and isinstance(array.pixels, np.memmap)
+    assert len(array) == 5 and isinstance(array.pixels, Mapped)
     assert data.load(tmp_path / "mine.npy", size=16).pixels[:].shape == (5, 16, 16, 3)
     write_png(tmp_path / "folder" / "a" / "1.png", images(1)[0])
     folder = data.load(str(tmp_path / "folder"))

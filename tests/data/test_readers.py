@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from official import images, python2_pickle, rows, write_svhn
 
-from macs.data.readers import read_npy, read_pickle, read_rows, read_svhn
+from macs.data.pixels import Mapped
+from macs.data.readers import map_rows, read_npy, read_pickle, read_rows, read_svhn
 from macs.errors import MacsError
 
 
@@ -26,6 +27,19 @@ def test_a_python_2_batch_gives_its_images_and_labels(tmp_path, core):
     np.testing.assert_array_equal(read, pixels)
     assert read.flags["C_CONTIGUOUS"] and read.dtype == np.uint8
     assert read_labels.tolist() == labels and read_labels.dtype == np.int64
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_images_are_left_in_every_pickle_that_holds_them_byte_for_byte(tmp_path, protocol):
+    pixels, path = images(6), tmp_path / "batch"
+    path.write_bytes(pickle.dumps({"data": rows(pixels), "labels": [1] * 6}, protocol))
+    mapped, labels = map_rows(path, "labels", classes=10)
+    assert isinstance(mapped, Mapped) == (protocol >= 3)  # older ones spell bytes as text
+    np.testing.assert_array_equal(mapped[np.array([4, 0])], pixels[[4, 0]])
+    np.testing.assert_array_equal(mapped[:], pixels)
+    assert labels.tolist() == [1] * 6
+    path.write_bytes(python2_pickle({"data": rows(pixels), "labels": [1] * 6}))
+    assert isinstance(map_rows(path, "labels", classes=10)[0], Mapped)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -171,7 +185,7 @@ def test_a_npy_file_stays_on_disk(tmp_path):
     pixels = images(6)
     np.save(tmp_path / "a.npy", pixels)
     read = read_npy(tmp_path / "a.npy")
-    assert isinstance(read, np.memmap)
+    assert isinstance(read, Mapped)
     np.testing.assert_array_equal(read, pixels)
 
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from macs import MacsError, nets
+from macs.nets._base import Dropout
 
 
 class Foreign(nn.Module):
@@ -93,3 +94,35 @@ def test_set_dropout_where_there_is_none():
 def test_names_of_networks():
     assert nets.name_of(nets.build("wrn-010-1", classes=2)) == "wrn-10-1"
     assert nets.name_of(Foreign()) == f"{__name__}:Foreign"
+
+
+@pytest.mark.parametrize("shape", [(7, 11), (5, 3, 9, 9), (2, 3)])
+def test_dropout_keeps_the_expectation_and_drops_at_its_rate(shape):
+    torch.manual_seed(0)
+    layer = Dropout(0.3)
+    passed = torch.stack([layer(torch.ones(shape)) for _ in range(2000)])
+    kept = passed != 0
+    assert torch.allclose(passed[kept], torch.tensor(1 / 0.7), rtol=1e-4)
+    spread = (0.3 * 0.7 / kept.numel()) ** 0.5
+    assert abs(kept.float().mean().item() - 0.7) < 5 * spread
+    assert abs(kept.flatten(1)[:, 0].float().mean().item() - 0.7) < 5 * (0.3 * 0.7 / 2000) ** 0.5
+
+
+def test_dropout_treats_neighbours_independently_in_either_memory_layout():
+    torch.manual_seed(1)
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        pixels = torch.ones(64, 8, 16, 16).contiguous(memory_format=memory_format)
+        kept = (Dropout(0.5)(pixels) != 0).double() - 0.5
+        for dim in range(4):
+            neighbours = (kept * kept.roll(1, dim)).mean().item() * 4  # 0 if independent, 1 if equal
+            assert abs(neighbours) < 5 / kept.numel() ** 0.5
+
+
+def test_dropout_passes_gradients_where_it_passed_values_and_does_nothing_in_evaluation():
+    torch.manual_seed(2)
+    x = torch.rand(4, 3, 8, 8, requires_grad=True)
+    layer = Dropout(0.3)
+    y = layer(x)
+    y.sum().backward()
+    assert torch.allclose(x.grad * x.detach(), y.detach())
+    assert layer.eval()(x) is x

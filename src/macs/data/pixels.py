@@ -1,10 +1,12 @@
 """Where the pixels of an image set come from: anything that gives uint8 images, N x H x W x 3, for a slice or an index.
 
-An array and a memory-mapped file are such sources already. The ones here stand in front of another source and copy
-nothing until they are asked.
+An array is such a source already. The ones here stand in front of a file or another source and copy nothing until they
+are asked.
 """
 
+import mmap as mmap_module
 from collections.abc import Sequence
+from mmap import mmap
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +16,7 @@ from macs.data.pictures import fit
 from macs.errors import MacsError
 
 Index = slice | NDArray[np.integer]
+MADV_DONTNEED: int | None = getattr(mmap_module, "MADV_DONTNEED", None)  # Windows has none
 
 
 class Pixels(Protocol):
@@ -45,6 +48,34 @@ def positions(index: Index, length: int) -> NDArray[np.int64]:
     if wanted.size and (wanted.min() < -length or wanted.max() >= length):
         raise IndexError(f"index {wanted.max()} is out of bounds for {length} images")
     return np.where(wanted < 0, wanted + length, wanted)
+
+
+class Mapped:
+    """Images that stay in a file and are read as they are used.
+
+    What a read has brought into memory is let go of at once, so that a pass over a file of any size leaves the
+    process as small as it was; the system's own cache still holds what it likes.
+    """
+
+    def __init__(self, images: NDArray[np.uint8], mapping: mmap) -> None:
+        self.images, self.mapping = images, mapping
+
+    @property
+    def dtype(self) -> np.dtype[np.uint8]:
+        return self.images.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.images.shape
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: Index, /) -> NDArray[np.uint8]:
+        images = np.array(self.images[index], order="C")
+        if MADV_DONTNEED is not None:
+            self.mapping.madvise(MADV_DONTNEED)
+        return images
 
 
 class Chosen:

@@ -1,13 +1,14 @@
 """One function for each file format in which the public datasets come. Nothing read here can run code."""
 
 import math
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from macs.data.pixels import check_images
+from macs.data.pixels import Mapped, Pixels, check_images
 from macs.data.unpickling import CodeInPickle, unpickle
 from macs.errors import MacsError
 
@@ -29,6 +30,25 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 def read_rows(path: Path, key: str, classes: int, first: int = 0) -> Labelled:
     """A batch of CIFAR or ImageNet-32: rows of 3 x size x size bytes, and labels counted from `first` in `key`."""
+    planes, labels = _planes(path, key, classes, first)
+    return np.stack([planes[:, 0], planes[:, 1], planes[:, 2]], axis=-1), labels  # faster than a transposed copy
+
+
+def map_rows(path: Path, key: str, classes: int, first: int = 0) -> tuple[Pixels, NDArray[np.int64]]:
+    """The same, with the images left in the file where they stand there byte for byte, as in all but old pickles."""
+    planes, labels = _planes(path, key, classes, first)
+    raw = memoryview(np.ascontiguousarray(planes)).cast("B")
+    with path.open("rb") as file:
+        mapping = mmap(file.fileno(), 0, access=ACCESS_READ)
+    start = mapping.find(raw[:4096])
+    if start < 0 or raw != memoryview(mapping)[start : start + len(raw)]:
+        return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
+    there = np.frombuffer(mapping, np.uint8, len(raw), start).reshape(planes.shape)
+    return Mapped(there.transpose(0, 2, 3, 1), mapping), labels
+
+
+def _planes(path: Path, key: str, classes: int, first: int) -> Labelled:
+    """The rows of a batch as N x 3 x size x size, and its labels counted from 0."""
     batch = read_pickle(path)
     if missing := {"data", key} - batch.keys():
         raise damaged(path, f"it has no {' and no '.join(sorted(missing))}")
@@ -36,9 +56,7 @@ def read_rows(path: Path, key: str, classes: int, first: int = 0) -> Labelled:
     size = math.isqrt(rows.shape[1] // 3) if rows.ndim == 2 else 0
     if rows.dtype != np.uint8 or not size or rows.shape[1] != 3 * size * size:
         raise damaged(path, f"its data are {rows.dtype} of shape {rows.shape}, not rows of square RGB images")
-    planes = rows.reshape(-1, 3, size, size)
-    images = np.stack([planes[:, 0], planes[:, 1], planes[:, 2]], axis=-1)  # three times faster than a transposed copy
-    return images, checked_labels(path, batch[key], len(images), first, classes)
+    return rows.reshape(-1, 3, size, size), checked_labels(path, batch[key], len(rows), first, classes)
 
 
 def read_svhn(path: Path) -> Labelled:
@@ -58,14 +76,14 @@ def read_svhn(path: Path) -> Labelled:
     return np.ascontiguousarray(stack.transpose(3, 0, 1, 2)), (labels + 1) % 10
 
 
-def read_npy(path: Path) -> NDArray[np.uint8]:
+def read_npy(path: Path) -> Mapped:
     """An array of images, N x size x size x 3, left on disk and read as it is used."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:
         raise damaged(path, error) from error
     check_images(path, array)
-    return array
+    return Mapped(array, array.base)
 
 
 def checked_labels(path: Path, labels: ArrayLike, images: int, first: int, classes: int) -> NDArray[np.int64]:
