@@ -37,7 +37,7 @@ def read_rows(path: Path, key: str, classes: int, first: int = 0) -> Labelled:
 def map_rows(path: Path, key: str, classes: int, first: int = 0) -> tuple[Pixels, NDArray[np.int64]]:
     """The same, with the images left in the file where they stand there byte for byte, as in all but old pickles."""
     planes, labels = _planes(path, key, classes, first)
-    raw = memoryview(np.ascontiguousarray(planes)).cast("B")
+    raw = np.ascontiguousarray(planes).data.cast("B")
     with path.open("rb") as file:
         mapping = mmap(file.fileno(), 0, access=ACCESS_READ)
     start = mapping.find(raw[:4096])

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
-from macs.data.dataset import Dataset, Role, Source, Split, under
+from macs.data.dataset import Dataset, Remote, Role, Source, Split, under
 from macs.data.imageset import ImageSet
 from macs.registry import Registry
 
-__all__ = ["Source", "Split", "catalog", "dataset", "under"]
+__all__ = ["Remote", "Source", "Split", "catalog", "dataset", "under"]
 
 catalog = Registry[Dataset]("macs.data.catalog", "dataset")
 
@@ -22,10 +22,12 @@ def dataset(
     citation: str,
     mirror: bool = True,
     packages: tuple[str, ...] = (),
+    by_hand: str = "",
 ) -> Callable[[Callable[[Source], ImageSet]], Dataset]:
     """Make the decorated reader a dataset of the catalogue."""
 
     def add(reader: Callable[[Source], ImageSet]) -> Dataset:
-        return catalog(name)(Dataset(name, title, role, splits, home, licence, citation, reader, mirror, packages))
+        made = Dataset(name, title, role, splits, home, licence, citation, reader, mirror, packages, by_hand)
+        return catalog(name)(made)
 
     return add

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from macs.data.catalog import Source, Split, dataset, under
+from macs.data.catalog import Remote, Source, Split, dataset, under
 from macs.data.imageset import ImageSet
 from macs.data.readers import damaged, read_pickle, read_rows
 from macs.data.unpickling import text
@@ -29,7 +29,13 @@ def class_names(meta: Path, key: str) -> tuple[str, ...]:
     return tuple(text(name) for name in names)
 
 
+BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
 FOLDERS_10 = "cifar-10-batches-py cifar10/cifar-10-batches-py cifar10"
+CIFAR10 = Remote(
+    "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+    md5="c58f30108f718f92721af3b95e74349a",
+    size=170_498_071,
+)
 
 
 @dataset(
@@ -37,8 +43,8 @@ FOLDERS_10 = "cifar-10-batches-py cifar10/cifar-10-batches-py cifar10"
     title="CIFAR-10",
     role="id",
     splits={
-        "train": Split(50_000, under(FOLDERS_10, *(f"data_batch_{i}" for i in range(1, 6)), "batches.meta")),
-        "test": Split(10_000, under(FOLDERS_10, "test_batch", "batches.meta")),
+        "train": Split(50_000, under(FOLDERS_10, *BATCHES, "batches.meta"), CIFAR10, parts=5),
+        "test": Split(10_000, under(FOLDERS_10, "test_batch", "batches.meta"), CIFAR10),
     },
     home=HOME,
     licence=LICENCE,
@@ -49,6 +55,11 @@ def cifar10(source: Source) -> ImageSet:
 
 
 FOLDERS_100 = "cifar-100-python cifar100/cifar-100-python cifar100"
+CIFAR100 = Remote(
+    "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+    md5="eb9058c3a382ffc7106e4002c42a8d85",
+    size=169_001_437,
+)
 
 
 @dataset(
@@ -56,8 +67,8 @@ FOLDERS_100 = "cifar-100-python cifar100/cifar-100-python cifar100"
     title="CIFAR-100, fine labels",
     role="id",
     splits={
-        "train": Split(50_000, under(FOLDERS_100, "train", "meta")),
-        "test": Split(10_000, under(FOLDERS_100, "test", "meta")),
+        "train": Split(50_000, under(FOLDERS_100, "train", "meta"), CIFAR100),
+        "test": Split(10_000, under(FOLDERS_100, "test", "meta"), CIFAR100),
     },
     home=HOME,
     licence=LICENCE,

@@ -8,9 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from macs.data.catalog import Source, Split, dataset, under
+from macs.data.catalog import Remote, Source, Split, dataset, under
 from macs.data.imageset import ImageSet
 from macs.data.readers import damaged
+
+FOLDER = "tiny-imagenet-200"
+ARCHIVE = Remote(
+    "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    md5="90528d7ca1a48142e341f4ef8d21d0de",  # as Avalanche and pytorch-ood have it
+    size=248_100_043,
+)
 
 
 @dataset(
@@ -18,11 +25,11 @@ from macs.data.readers import damaged
     title="Tiny ImageNet",
     role="outliers",
     splits={
-        "train": Split(100_000, under("tiny-imagenet-200", "train")),
-        "val": Split(10_000, under("tiny-imagenet-200", "val/images", "val/val_annotations.txt")),
-        "test": Split(10_000, under("tiny-imagenet-200", "test")),
+        "train": Split(100_000, under(FOLDER, "train"), ARCHIVE),
+        "val": Split(10_000, under(FOLDER, "val/images", "val/val_annotations.txt"), ARCHIVE),
+        "test": Split(10_000, under(FOLDER, "test"), ARCHIVE),
     },
-    home="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    home="http://cs231n.stanford.edu/",
     licence="ImageNet terms of access: non-commercial research and education",
     citation="Le, Yang: Tiny ImageNet Visual Recognition Challenge, 2015",
 )

@@ -1,0 +1,117 @@
+"""`macs data get`: datasets fetched from their authors or from a mirror, verified, unpacked and counted."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from macs.data import transfer
+from macs.data.checking import Bars, Found, check, dataset_called, differing, look, silent
+from macs.data.dataset import Dataset, Remote
+from macs.data.loading import data_root
+from macs.data.unpacking import WrongFile, unpack
+from macs.errors import MacsError
+from macs.files import write_atomically
+
+__all__ = ["Got", "check", "get"]
+
+
+@dataclass(frozen=True)
+class Got:
+    """What `get` did for a dataset."""
+
+    name: str
+    fetched: tuple[str, ...]  # the files that were downloaded; none where all was there
+    splits: tuple[Found, ...]  # what is there now
+    kept: tuple[str, ...] = ()  # a sentence for each file that was left although it is not whole
+
+
+def get(name: str, root: str | Path | None = None, mirror: str | None = None, bars: Bars = silent) -> Got:
+    """Fetch what the data root lacks of a dataset, and leave every file that is there as it is.
+
+    `mirror` is a base URL (http, https or file) under which the files lie by the same names.
+    """
+    entry, folder = dataset_called(name), data_root(root)
+    check_mirror(mirror)
+    if not entry.installed():
+        raise entry.not_installed()
+    there = tuple(look(entry, split, folder, thorough=False) for split in entry.splits)
+    kept = {found.split: why for found in there if (why := in_the_way(entry, found, folder))}
+    lacking = [found.split for found in there if found.status in ("missing", "partial") and found.split not in kept]
+    if kept and not lacking:
+        raise MacsError(next(iter(kept.values())))
+    if lacking and entry.by_hand and mirror is None:
+        raise MacsError(f"{name} is only given to people who register:\n{entry.by_hand.format(root=folder)}")
+    wanted = dict.fromkeys(remote_of(entry, split) for split in lacking)  # one archive may hold several splits
+    for remote in wanted:
+        fetch(remote, folder, mirror, bars)
+    if wanted:
+        there = tuple(look(entry, split, folder, thorough=False) for split in entry.splits)
+    return Got(name, tuple(remote.name for remote in wanted), there, tuple(kept.values()))
+
+
+def check_mirror(mirror: str | None) -> None:
+    address = urlsplit(mirror or "")
+    if mirror is not None and (
+        address.scheme not in ("http", "https", "file") or bool(address.netloc) == (address.scheme == "file")
+    ):
+        raise MacsError(f"Cannot use {mirror!r} as a mirror; give a URL such as https://host/data or file:///data.")
+
+
+def in_the_way(entry: Dataset, found: Found, folder: Path) -> str:
+    """The sentence for a file that a download would have to replace, which none ever does; empty if there is none."""
+    if found.broken:
+        more = f" ({len(found.broken) - 1} more are broken)" if len(found.broken) > 1 else ""
+        return f"{found.broken[0].rstrip('.')}, but move this one away first{more}."
+    files = entry.find(folder, found.split)
+    if found.status == "partial" and files and files[0].is_file():
+        holds = f"{found.images:,} of the {found.official:,} {found.split} images of {entry.name}"
+        return f"{files[0]} holds {holds}; move it away to get the whole file."
+    return ""
+
+
+def remote_of(entry: Dataset, split: str) -> Remote:
+    remote = entry.splits[split].remote
+    if remote is None:
+        raise MacsError(f"The catalogue has no link to the {split} split of {entry.name}; see {entry.home}.")
+    return remote
+
+
+def fetch(remote: Remote, root: Path, mirror: str | None, bars: Bars) -> None:
+    """Download a file, verify it, and put it or what it holds into place; a file:// mirror is only read."""
+    url = f"{mirror.rstrip('/')}/{remote.name}" if mirror else remote.url
+    part = root / f".{remote.name}.part"
+    try:
+        if url.startswith("file:"):
+            put_in_place(remote, url, Path(url2pathname(urlsplit(url).path)), shutil.copyfile, root, bars)
+            return
+        transfer.download(url, part, remote.size, bars(remote.name))
+        try:
+            put_in_place(remote, url, part, shutil.move, root, bars)
+        except WrongFile:  # were it kept, the next attempt would meet it again
+            transfer.discard(part)
+            raise
+        transfer.discard(part)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        kept = f", and the {transfer.length(part):,} bytes that have arrived are kept" if part.exists() else ""
+        raise MacsError(
+            f"Cannot get {remote.name} into {root}: {error.strerror or error}{where}; nothing that was there is changed"
+            f"{kept}, so mend that or choose another folder with --data, and run the command again."
+        ) from error
+
+
+def put_in_place(
+    remote: Remote, url: str, file: Path, put: Callable[[Path, Path], object], root: Path, bars: Bars
+) -> None:
+    """Verify a file that is on this machine, then unpack it or put it where it belongs."""
+    if not file.is_file():
+        raise MacsError(f"The mirror has no file {file}; put it there or name another place with --mirror.")
+    if why := differing(file, remote):
+        raise WrongFile(f"{url} {why}; try again later, or name another place with --mirror.")
+    if remote.archive:
+        unpack(file, remote.name, root / remote.into, bars(f"unpacking {remote.name}"))
+    else:
+        write_atomically(root / remote.into / remote.name, lambda temporary: put(file, temporary))
