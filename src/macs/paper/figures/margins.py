@@ -1,0 +1,212 @@
+"""The paper's Figs. 4 and 5: what the margin does to detection. Metrics are in percent, as in macs.paper.numbers."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from macs.errors import MacsError
+from macs.paper import numbers
+from macs.paper.figures._drawing import (
+    COLUMN,
+    PAGE,
+    Look,
+    distinct,
+    every,
+    finish,
+    grid,
+    look,
+    name,
+    short,
+    style,
+    with_source,
+)
+from macs.registry import unknown
+from macs.tables import TITLES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STAR: dict[str, Any] = {"marker": "*", "linestyle": "none", "markeredgecolor": "black", "markeredgewidth": 0.6}
+
+
+@dataclass(frozen=True)
+class MarginCurve:
+    """A line of Fig. 4: a metric in percent at each margin, and the margin that was chosen."""
+
+    id: str
+    net: str
+    metric: str
+    margins: Sequence[float]
+    values: Sequence[float]
+    errors: Sequence[float] | None = None
+    chosen: float | None = None
+    source: str = "ours"
+
+
+@dataclass(frozen=True)
+class BoundBar:
+    """A bar of Fig. 5: a metric in percent, with the margin (`bounded`) or with the MCD term alone."""
+
+    id: str
+    metric: str
+    bounded: bool
+    value: float
+    error: float | None = None
+    source: str = "ours"
+
+
+def paper_curves() -> list[MarginCurve]:
+    """Fig. 4 as printed, with the margins of Table 5."""
+    chosen = {(margin.id, margin.net): margin.margin for margin in numbers.margins()}
+    curves = numbers.margin_curves()
+    return [MarginCurve(**asdict(curve), chosen=chosen[curve.id, curve.net], source="paper") for curve in curves]
+
+
+def paper_bars() -> list[BoundBar]:
+    """Fig. 5 as printed."""
+    return [BoundBar(bar.id, bar.metric, bar.bounded, bar.value, source="paper") for bar in numbers.bars()]
+
+
+@style()
+def margin_curves(curves: Sequence[MarginCurve]) -> "Figure":
+    """Fig. 4: a row an ID set, a column a metric, a line a network; a star marks the chosen margin."""
+    from matplotlib.lines import Line2D
+
+    distinct(curves, lambda c: (c.id, c.net, c.metric, c.source), "curve")
+    ids, nets, sources, metrics = every(curves, "id"), every(curves, "net"), every(curves, "source"), _metrics(curves)
+    series = [(net, source) for net in nets for source in sources]
+    figure, all_axes = grid(len(ids), len(metrics), PAGE, height=0.75 + 1.15 * len(ids), sharex=True)
+    handles: dict[str, Any] = {}
+    stars: Counter[Any] = Counter()
+    for curve in curves:
+        # Colour and marker tell the networks apart, dashes every line, and the markers of a second source are hollow.
+        number = series.index((curve.net, curve.source))
+        colour, _, marker, _ = look(nets.index(curve.net))
+        face = colour if curve.source == sources[0] else "white"
+        drawn: dict[str, Any] = {"color": colour, "linestyle": look(number).line, "marker": marker}
+        drawn["markerfacecolor"] = face
+        axes = all_axes[ids.index(curve.id), metrics.index(curve.metric)]
+        chosen = _chosen(curve)
+        label = with_source(name(curve.net), curve.source, sources)
+        axes.errorbar(curve.margins, curve.values, curve.errors, label=label, capsize=1.5, elinewidth=0.8, **drawn)
+        if chosen is not None:
+            point = curve.margins[chosen], curve.values[chosen]
+            size = 9 * 0.65 ** stars[axes, point]  # a smaller star on an equal one: both are seen
+            axes.plot(*point, **STAR, markerfacecolor=face, markersize=size, zorder=4 + number)
+            stars[axes, point] += 1
+        handles[label] = Line2D([], [], **drawn)
+    if any(curve.chosen is not None for curve in curves):
+        handles["chosen margin"] = Line2D([], [], **STAR, markersize=9, markerfacecolor="white")
+    for (row, column), axes in np.ndenumerate(all_axes):
+        axes.grid()
+        axes.margins(y=0.12)  # stars stay inside
+        axes.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
+        if row == 0:
+            axes.set_title(_title(metrics[column]))
+        if row == len(ids) - 1:
+            axes.set_xlabel("Margin $m$")
+        if column == 0:
+            axes.set_ylabel(short(name(ids[row])), fontweight="bold")
+    figure.align_ylabels()
+    return finish(figure, handles, sources)
+
+
+@style()
+def bound_bars(bars: Sequence[BoundBar]) -> "Figure":
+    """Fig. 5: a panel a metric, a group an ID set, with and without the margin.
+
+    Where all values are high the axis starts above zero, and two strokes across it say so.
+    """
+    found = distinct(bars, lambda b: (b.id, b.metric, b.bounded, b.source), "bar")
+    ids, sources, metrics = every(bars, "id"), every(bars, "source"), _metrics(bars)
+    series = [(bounded, source) for source in sources for bounded in (True, False)]
+    pitch = 0.76 / len(series)
+    width = COLUMN if len(ids) * len(series) <= 10 else PAGE  # the numbers on the bars need room
+    figure, all_axes = grid(len(metrics), 1, width, height=0.5 + 1.25 * len(metrics), sharex=True)
+    handles: dict[str, Any] = {}
+    for metric, axes in zip(metrics, all_axes[:, 0], strict=True):
+        ends = [end for bar in bars if bar.metric == metric for end in _ends(bar)]
+        start = _axis_start(metric, min(ends))
+        for number, (bounded, source) in enumerate(series):
+            label = with_source("with margin bound" if bounded else "without margin bound", source, sources)
+            for place, id in enumerate(ids):
+                bar = found.get((id, metric, bounded, source))
+                if bar is not None:
+                    x = place + (number - (len(series) - 1) / 2) * pitch
+                    handles[label] = _draw_bar(axes, bar, x, 0.9 * pitch, start, look(number))
+        _scale(axes, start, max(ends))
+        axes.set_ylabel(_title(metric))
+        axes.set_xticks(range(len(ids)), [short(name(id)) for id in ids])
+        axes.tick_params(axis="x", length=0, labelsize=8)
+    figure.align_ylabels()
+    return finish(figure, handles, sources)
+
+
+def _chosen(curve: MarginCurve) -> int | None:
+    """Where on the curve its chosen margin is."""
+    what = f"{curve.metric} of {curve.net} on {curve.id}"
+    if len({len(part) for part in (curve.margins, curve.values, curve.errors) if part is not None}) > 1:
+        raise MacsError(f"The curve of {what} needs as many values and errors as margins; give one each.")
+    if curve.chosen is None:
+        return None
+    at = np.flatnonzero(np.isclose(curve.margins, curve.chosen))
+    if not len(at):
+        raise MacsError(f"The curve of {what} has no margin {curve.chosen} to mark; choose one of its margins.")
+    return int(at[0])
+
+
+def _ends(bar: BoundBar) -> tuple[float, float]:
+    """Both ends of the error, or the value twice without one; a single trial has the error nan."""
+    if not math.isfinite(bar.value):
+        raise MacsError(f"The {bar.metric} on {bar.id} is {bar.value}, which no bar can show; leave it out.")
+    error = bar.error if bar.error is not None and math.isfinite(bar.error) else 0.0
+    return bar.value - error, bar.value + error
+
+
+def _draw_bar(axes: "Axes", bar: BoundBar, x: float, width: float, start: float, look: Look) -> Any:
+    drawn = axes.bar(
+        x, bar.value - start, width, start, color=look.colour, hatch=look.hatch, edgecolor="black", linewidth=0.5
+    )
+    low, high = _ends(bar)
+    if high > low:
+        axes.errorbar(x, bar.value, high - bar.value, color="black", capsize=1.5, elinewidth=0.8)
+    above: dict[str, Any] = {"xytext": (0, 2), "textcoords": "offset points", "ha": "center", "va": "bottom"}
+    axes.annotate(f"{bar.value:.2f}", (x, high), rotation=90, fontsize=6, **above)
+    return drawn
+
+
+def _axis_start(metric: str, low: float) -> float:
+    """Zero; or, if higher is better and all bars are high, a ten below the lowest that leaves it something to show."""
+    ten = 10.0 * math.floor((low - 4) / 10)
+    return ten if ten >= 50 and "↑" in TITLES[metric] else 0.0
+
+
+def _scale(axes: "Axes", start: float, top: float) -> None:
+    """The y axis from `start`, with room for the numbers above the bars, and its strokes if that is not zero."""
+    axes.set_ylim(start, start + 1.4 * (top - start or 1))
+    ticks = [tick for tick in axes.get_yticks() if start <= tick <= 100]
+    axes.set_yticks([tick for tick, before in zip(ticks, [start, *ticks], strict=False) if before <= top])
+    if start > 0:
+        stroke = [(-1.0, -0.5), (1.0, 0.5)]
+        axes.plot(
+            [0, 0], [0.03, 0.08], "k", marker=stroke, ms=6, mew=0.7, ls="", transform=axes.transAxes, clip_on=False
+        )
+
+
+def _metrics(items: Sequence[MarginCurve] | Sequence[BoundBar]) -> list[str]:
+    """The metrics of these items in the order of our tables."""
+    there = every(items, "metric")
+    for metric in there:
+        if metric not in TITLES:
+            raise unknown("metric", metric, list(TITLES))
+    return [metric for metric in TITLES if metric in there]
+
+
+def _title(metric: str) -> str:
+    title, arrow = TITLES[metric].split()
+    return f"{title} (%) {arrow}"
