@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint bench bench-peers clean
 
 demo: .venv/demo-installed
 	$(BIN)/macs demo
@@ -15,10 +15,22 @@ lint: .venv/dev-installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+bench: .venv/dev-installed bench-peers
+	for script in pairs metrics scoring training memory; do PYTHONPATH=benchmarks $(BIN)/python benchmarks/$$script.py || exit 1; done
+
+bench-peers: .venv-peers/installed
+	PYTHONPATH=benchmarks .venv-peers/bin/python benchmarks/peers.py
+
+.venv-peers/installed: pyproject.toml constraints.txt
+	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet -c constraints.txt -e . scikit-learn torchmetrics pandas tqdm gdown
+	.venv-peers/bin/python -m pip install --quiet --no-deps pytorch-ood torchvision
+	touch $@
+
 .venv/%-installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
 	touch $@
 
 clean:
-	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-peers runs .pytest_cache .mypy_cache .ruff_cache

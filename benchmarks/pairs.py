@@ -1,0 +1,58 @@
+"""The pair loss of MaCS, forward and backward, against the N x N matrix in plain PyTorch."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from bench import Case, interleaved, memory_peak, report, seconds
+from macs.losses import macs_penalty
+
+
+def dense(conf_in: Tensor, conf_out: Tensor) -> Tensor:
+    gaps = torch.relu(conf_in[:, None] - conf_out[None, :])
+    return torch.relu(0.9 - gaps.square().mean())
+
+
+def ours(conf_in: Tensor, conf_out: Tensor) -> Tensor:
+    return macs_penalty(conf_in, conf_out, 0.9)
+
+
+def both_ways(penalty, n: int, times: int = 1) -> None:
+    torch.manual_seed(0)
+    conf_in, conf_out = (torch.rand(n, requires_grad=True) for _ in range(2))
+    for _ in range(times):
+        penalty(conf_in, conf_out).backward()
+
+
+def timed(n: int, repeats: int, times: int = 1) -> dict[str, Case]:
+    cases = {"dense": dense, "ours": ours}
+    measures = {
+        name: lambda penalty=penalty: seconds(lambda: both_ways(penalty, n, times)) / times * 1000
+        for name, penalty in cases.items()
+    }
+    return interleaved(measures, repeats)
+
+
+def main() -> None:
+    for n, repeats, times in ((128, 9, 200), (16_384, 3, 1)):
+        found = timed(n, repeats, times)
+        ratios: dict[str, float | str] = {"dense / ours": found["dense"].median / found["ours"].median}
+        if n > 1000:
+            used = {
+                name: memory_peak(lambda p=p, n=n: both_ways(p, n)) for name, p in (("dense", dense), ("ours", ours))
+            }
+            ratios["memory, ours / dense"] = used["ours"] / used["dense"]
+            ratios["memory"] = f"dense {used['dense'] / 1e6:,.0f} MB, ours {used['ours'] / 1e6:,.1f} MB"
+        report(f"pairs-{n}", f"Pair loss, forward and backward, N = {n:,}", found, "ms", ratios)
+
+    sizes = [4_096, 65_536, 1_048_576]
+    measures = {f"N = {n:,}": lambda n=n: seconds(lambda: both_ways(ours, n)) * 1000 for n in sizes}
+    growth = interleaved(measures, 5)
+    times = [case.median for case in growth.values()]
+    exponent = math.log(times[-1] / times[0]) / math.log(sizes[-1] / sizes[0])
+    report("pairs-growth", "Pair loss, ours alone", growth, "ms", {"growth exponent": exponent})
+
+
+if __name__ == "__main__":
+    main()

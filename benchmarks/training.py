@@ -1,0 +1,105 @@
+"""Fine-tuning end to end, in images a second: ours, the released way of working, and the machine's limit."""
+
+import copy
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import macs
+from bench import WRN_40_2, interleaved, multiply_rate, report, seconds
+from macs import nets
+from macs.data import ImageSet
+from macs.losses import outlier_exposure
+from macs.methods import Batch
+from macs.methods.divoe import DiversifiedOutlierExposure
+from macs.recipe import Recipe
+from released import PilImages, train, without_our_layers
+
+STEPS = 4
+random = np.random.default_rng(0)
+KNOWN = random.integers(0, 256, (4096, 32, 32, 3), dtype=np.uint8)
+LABELS = random.integers(0, 10, len(KNOWN))
+OUTLIERS = random.integers(0, 256, (4096, 32, 32, 3), dtype=np.uint8)
+
+
+def ours(net: nn.Module, precision: str = "auto") -> float:
+    """Images a second of macs.finetune, start-up, run folder and checkpoints included."""
+    known = ImageSet.from_array(KNOWN, LABELS, [str(i) for i in range(10)])
+    recipe = Recipe(epochs=1, epoch_size=128 * STEPS, precision=precision)
+    outliers, start = ImageSet.from_array(OUTLIERS), copy.deepcopy(net)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        return _rate(lambda: macs.finetune(start, known, outliers, recipe=recipe, run=run, progress=False))
+
+
+def released(net: nn.Module) -> float:
+    plain = without_our_layers(copy.deepcopy(net).to(memory_format=torch.contiguous_format))
+    return _rate(lambda: train(plain, PilImages(KNOWN, LABELS), PilImages(OUTLIERS), STEPS))
+
+
+def _rate(work) -> float:
+    return STEPS * 256 / seconds(work)
+
+
+def straightforward_extrapolation(net: nn.Module, outliers: Tensor, eps: float = 0.05) -> Tensor:
+    """DivOE's inner steps as one would first write them: backward() fills every parameter's gradient too."""
+    moved = (outliers + torch.empty_like(outliers).uniform_(-eps, eps)).clamp(0, 1)
+    net.eval()
+    for _ in range(5):
+        moved = moved.detach().requires_grad_(True)
+        outlier_exposure(net(moved)).backward()
+        moved = moved + eps / 4 * moved.grad.sign()
+        moved = torch.minimum(torch.maximum(moved, outliers - eps), outliers + eps).clamp(0, 1)
+    net.train()
+    return moved.detach()
+
+
+def divoe() -> None:
+    net = nets.build("wrn-40-2", classes=10)
+    images = [torch.rand(128, 3, 32, 32) for _ in range(2)]
+    labels = torch.randint(10, (128,))
+    plain = without_our_layers(copy.deepcopy(net))
+    fast = copy.deepcopy(net).to(memory_format=torch.channels_last)
+    method = DiversifiedOutlierExposure()
+
+    def theirs() -> None:
+        x, o = images
+        harder = straightforward_extrapolation(plain, o[:64])
+        logits = plain(torch.cat([x, harder, o[64:]]))
+        loss = nn.functional.cross_entropy(logits[:128], labels) + 0.5 * outlier_exposure(logits[128:])
+        plain.zero_grad()
+        loss.backward()
+
+    def mine() -> None:
+        x, o = (each.contiguous(memory_format=torch.channels_last) for each in images)
+        fast.zero_grad()
+        method.step(fast, Batch(x, labels, o)).loss.backward()
+
+    found = interleaved({"straightforward": lambda: seconds(theirs), "ours": lambda: seconds(mine)}, 2)
+    ratio = found["straightforward"].median / found["ours"].median
+    report("divoe", "One DivOE step of WRN-40-2, 128 + 128 images", found, "s", {"straightforward / ours": ratio})
+
+
+def main() -> None:
+    for name in ("wrn-40-2", "allconv"):
+        torch.manual_seed(0)
+        net = nets.build(name, classes=10)
+        cases = {"released way of working": partial(released, net), "ours": partial(ours, net)}
+        if name == "wrn-40-2":
+            for precision, dtype in (("bf16", torch.bfloat16), ("float32", torch.float32)):
+                limit = f"limit by {precision} multiplication"
+                cases[limit] = lambda dtype=dtype: multiply_rate(dtype) / (3 * WRN_40_2)
+        found = interleaved(cases, 3)
+        ratios = {"ours / released": found["ours"].median / found["released way of working"].median}
+        for limit in (case for case in found if case.startswith("limit")):
+            ratios[f"ours / {limit}"] = found["ours"].median / found[limit].median
+        report(f"training-{name}", f"Fine-tuning {name} with MaCS, 128 + 128", found, "images/s", ratios)
+    divoe()
+
+
+if __name__ == "__main__":
+    main()
