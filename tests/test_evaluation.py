@@ -1,16 +1,25 @@
 """Evaluation: the table's numbers recomputed by scikit-learn from the network's own outputs."""
 
 import json
+import sys
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 
 import macs
-from conftest import noise
+from macs import cli, nets, scores
+from macs.data import ImageSet
 from macs.errors import MacsError
+from macs.evaluation import evaluate_scores
+from macs.scores.knn import KNN
+from tiny import noise, stripes
 
 
 class Brightness(nn.Module):
@@ -101,3 +110,162 @@ def test_what_cannot_be_evaluated_is_refused(known_test, outliers):
         net.scale.fill_(float("nan"))
     with pytest.raises(MacsError, match="not a number"):
         macs.evaluate(net, known_test, {"x": outliers}, progress=False)
+
+
+def learner(seed: int = 0) -> nn.Module:
+    """A small network of someone else's, with a batch norm and a dropout that evaluation has to switch off."""
+    torch.manual_seed(seed)
+    trunk = (nn.Conv2d(3, 8, 5, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    net = nn.Sequential(*trunk, nn.Dropout(0.5), nn.Linear(32, 3))
+    net[1].running_mean.normal_(0, 0.2)
+    return net
+
+
+def grainy(count: int, seed: int) -> ImageSet:
+    """Stripes with noise on them: plain ones would leave most features of a network unused."""
+    images, grains = stripes(count, seed), noise(count, seed)
+    return replace(images, pixels=images.pixels[:] // 2 + grains.pixels[:] // 4)
+
+
+@pytest.fixture(scope="module")
+def train():
+    return grainy(200, seed=11)
+
+
+@pytest.fixture
+def sets(outliers):
+    return {"noise": outliers, "more": noise(50, seed=8)}
+
+
+def test_a_fitted_score_agrees_with_scikit_learn(train, known_test, outliers):
+    net = learner()
+    table = macs.evaluate(net, known_test, {"noise": outliers}, score=KNN(k=5), train=train, progress=False)
+
+    def features(images) -> np.ndarray:
+        pixels = torch.from_numpy(images.pixels[:]).permute(0, 3, 1, 2).float() / 255
+        with torch.no_grad():
+            return normalize(net.eval()[:5](pixels).numpy())
+
+    neighbours = NearestNeighbors(n_neighbors=5).fit(features(train))
+    distances = [neighbours.kneighbors(features(images))[0][:, -1] for images in (known_test, outliers)]
+    is_ood = np.r_[np.zeros(len(known_test)), np.ones(len(outliers))]
+    assert table.sets[0].full.auroc == pytest.approx(roc_auc_score(is_ood, np.concatenate(distances)), abs=1e-4)
+    assert table.score == "KNN(k=5)"
+
+
+def test_a_ranking_holds_what_each_score_alone_gives(train, known_test, sets):
+    ranking = evaluate_scores(learner(), known_test, sets, train=train, fit_images=100, progress=False)
+    names = [each.score for each in ranking.evaluations]
+    assert sorted(names) == scores.available() and not ranking.left_out
+    aurocs = [each.mean("auroc") for each in ranking.evaluations]
+    assert aurocs == sorted(aurocs, reverse=True) and aurocs[0] > aurocs[-1]
+    for name in names:
+        alone = macs.evaluate(learner(), known_test, sets, score=name, train=train, fit_images=100, progress=False)
+        assert ranking[name] == alone
+    assert (ranking.train, ranking.train_images) == ("stripes", 100)
+
+
+def test_all_scores_share_one_pass(train, known_test, sets):
+    net = learner()
+    passed = []
+    net.register_forward_pre_hook(lambda module, inputs: passed.append(len(inputs[0])))
+    names = [name for name in scores.available() if name != "odin"]
+    evaluate_scores(net, known_test, sets, names, train=train, progress=False)
+    looks = 2  # one image each time that the last layer is looked for
+    assert sum(passed) == len(train) + len(known_test) + sum(map(len, sets.values())) + looks
+
+
+def test_odin_is_computed_in_evaluation_mode(known_test, outliers):
+    net = learner().train()
+    table = macs.evaluate(net, known_test, {"noise": outliers}, score="odin", progress=False)
+    assert net.training
+    net.eval()
+    pixels = [torch.from_numpy(images.pixels[:]).permute(0, 3, 1, 2).float() / 255 for images in (known_test, outliers)]
+    found = [scores.get("odin").from_pixels(net, each).numpy() for each in pixels]
+    assert table.sets[0].full.auroc == pytest.approx(macs.metrics.ood_metrics(*found).auroc, abs=1e-4)
+
+
+def test_without_training_images_a_ranking_says_what_it_leaves_out(known_test, sets):
+    ranking = evaluate_scores(learner(), known_test, sets, ["msp", "knn", "scale"], progress=False)
+    assert {each.score for each in ranking.evaluations} == {"msp", "scale"}
+    assert "knn is left out: KNN is fitted to ID training images and there are none" in " ".join(str(ranking).split())
+    with pytest.raises(MacsError, match="^KNN is fitted to ID training images and there are none"):
+        macs.evaluate(learner(), known_test, sets, score="knn", progress=False)
+
+
+def test_a_score_that_fails_on_some_image_is_left_out(known_test, sets):
+    class Broken(scores.Score):
+        def confidence(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+            return torch.log(logits.amax(1) - logits.amax(1).max())
+
+    ranking = evaluate_scores(learner(), known_test, sets, ["msp", Broken()], progress=False)
+    assert list(ranking.left_out) == ["Broken()"]
+    with pytest.raises(MacsError, match="not a number"):
+        macs.evaluate(learner(), known_test, sets, score=Broken(), progress=False)
+
+
+def test_a_ranking_as_json_and_as_a_table(train, known_test, sets):
+    ranking = evaluate_scores(learner(), known_test, sets, ["msp", "knn", "vim"], train=train, progress=False)
+    value = json.loads(json.dumps(ranking.as_dict()))
+    assert list(value["scores"]) == [each.score for each in ranking.evaluations]
+    assert value["scores"]["knn"]["ood"]["noise"]["draws"][3] == asdict(ranking["knn"].sets[0].draws[3])
+    assert value["fitted"] == {"train": "stripes", "images": len(train), "scores": ["knn", "vim"]}
+    lines = str(ranking).splitlines()
+    rows = [line for line in lines if any(f" {each.score} " in line for each in ranking.evaluations) and "│" in line]
+    best = ranking.evaluations[0]
+    assert f" {best.score} " in rows[0] and f"{100 * best.mean('auroc'):.2f}" in rows[0]
+    assert f"{100 * best.sets[1].full.auroc:.2f}" in rows[0]
+    for words in (
+        "120 ID images of stripes",
+        "noise 256, more 50",
+        "OOD as positive",
+        "200 training images of stripes",
+    ):
+        assert words in str(ranking)
+
+
+def command(*arguments: object) -> int:
+    """Call `macs evaluate` in this process."""
+    sys.argv = ["macs", "evaluate", *map(str, arguments)]
+    try:
+        cli.main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+@pytest.fixture
+def on_disk(tmp_path):
+    """A checkpoint, and images in class folders with and without splits."""
+    for name, count in (("mine/train", 90), ("mine/test", 20), ("undivided", 20)):
+        images = grainy(count, seed=count)
+        for index, (pixels, label) in enumerate(zip(images.pixels[:], images.labels, strict=True)):
+            path = tmp_path / name / images.classes[label] / f"{index}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    np.save(tmp_path / "unknown.npy", noise(25, seed=4).pixels)
+    nets.save(nets.build("wrn-10-1", classes=3), tmp_path / "net.safetensors")
+    return tmp_path
+
+
+def test_the_command_ranks_scores(on_disk, capsys):
+    network = ["--net", "wrn-10-1", "--checkpoint", on_disk / "net.safetensors", "--ood", on_disk / "unknown.npy"]
+    assert command(*network, "--id", on_disk / "mine", "--score", "all", "--json") == 0
+    value = json.loads(capsys.readouterr().out)
+    assert sorted(value["scores"]) == scores.available()
+    assert value["fitted"]["images"] == 90 and value["net"] == "wrn-10-1"
+
+    assert command(*network, "--id", on_disk / "mine", "--score", "msp", "knn", "--fit-images", 9) == 0
+    assert "Fitted to 9 training images" in capsys.readouterr().out
+
+    assert command(*network, "--id", on_disk / "undivided", "--score", "all", "--json") == 0
+    value = json.loads(capsys.readouterr().out)
+    assert "not divided into train and test" in value["left_out"]["knn"] and "msp" in value["scores"]
+
+
+def test_the_command_refuses_wrong_scores_in_one_sentence(on_disk, capsys):
+    network = ["--net", "wrn-10-1", "--checkpoint", on_disk / "net.safetensors", "--ood", on_disk / "unknown.npy"]
+    for id, name, words in (("mine", "knnn", "did you mean 'knn'"), ("undivided", "knn", "not divided into train")):
+        assert command(*network, "--id", on_disk / id, "--score", name) == 2
+        captured = capsys.readouterr()
+        assert captured.out == "" and words in captured.err and len(captured.err.strip().splitlines()) == 1

@@ -6,24 +6,27 @@ Each set passes through the network once; every number comes from those confiden
     draws    the paper's: `trials` draws of a fifth of the ID test set and as many OOD images, mean and standard error
 
 The draws resample one network's confidences. Their error says nothing about another training seed.
+
+`evaluate` measures one score. `evaluate_scores` ranks several: the same single pass over each set serves them all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from macs import scores
 from macs.data import ImageSet
-from macs.data.batches import scoring_batches
+from macs.data.batches import scoring_batches, to_float
+from macs.devices import device_of
 from macs.errors import MacsError
 from macs.inference import BATCH, inference
 from macs.metrics import METRICS, FprRule, OODMetrics, drawn_metrics, mean_and_error, ood_metrics
 from macs.progress import track
+from macs.scores import LIMIT, Score, Train, available, fit_all, get
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,12 @@ class Answers:
 
     predictions: NDArray[np.int64]
     confidences: NDArray[np.float32]
+
+    def checked(self, images: str) -> Self:
+        """These answers, or an error if a confidence is no number."""
+        if broken := np.count_nonzero(np.isnan(self.confidences)):
+            raise MacsError(f"The network gives {broken} images of {images} a confidence that is not a number.")
+        return self
 
 
 @dataclass(frozen=True)
@@ -71,17 +80,7 @@ class Evaluation:
         accuracy, accuracy_error = mean_and_error(self.draw_accuracies)
         summaries = {metric: mean_and_error(self.draw_means(metric)) for metric in METRICS}
         return {
-            "conventions": {
-                "unit": "shares between 0 and 1",
-                "confidence": f"{self.score}; higher means ID",
-                "auroc": "the same whichever class is positive",
-                "aupr": "OOD positive, average precision",
-                "fpr95": "OOD positive: share of ID images flagged when 95% of OOD images are caught",
-                "aupr_id": "ID positive, average precision",
-                "fpr95_id": "ID positive: share of OOD images accepted when 95% of ID images are kept",
-                "fpr_rule": f"{self.fpr_rule} threshold",
-                "error": "standard error over draws (ddof 1); draws resample one network's confidences",
-            },
+            "conventions": {"confidence": f"{self.score}; higher means ID", **conventions(self.fpr_rule)},
             "id": {"name": self.id, "images": self.images, "accuracy": self.accuracy},
             "ood": {
                 result.name: {
@@ -109,12 +108,67 @@ class Evaluation:
         return plain_text(self)
 
 
+@dataclass(frozen=True)
+class Ranking:
+    """Several scores of one network, the best first by mean AUROC; print it for a table, `as_dict()` for everything.
+
+    It is a comparison on test sets. Whoever picks a score by it has to measure that score on other sets.
+    """
+
+    evaluations: list[Evaluation]
+    left_out: dict[str, str]  # score -> why
+    train: str  # the ID training images that some scores are fitted to; empty where none is
+    train_images: int
+    fitted: list[str]  # the scores that are
+
+    def __getitem__(self, score: str) -> Evaluation:
+        return {each.score: each for each in self.evaluations}[score]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, score by score in the order of the ranking."""
+        first = self.evaluations[0]
+        each = {evaluation.score: evaluation.as_dict() for evaluation in self.evaluations}
+        return {
+            "conventions": {"confidence": "higher means ID", **conventions(first.fpr_rule)},
+            "id": first.as_dict()["id"],
+            "fitted": {"train": self.train, "images": self.train_images, "scores": self.fitted},
+            "scores": {name: {"ood": value["ood"], "mean": value["mean"]} for name, value in each.items()},
+            "left_out": self.left_out,
+        }
+
+    def __rich__(self) -> Any:
+        from macs.tables import ranking_table
+
+        return ranking_table(self)
+
+    def __str__(self) -> str:
+        from macs.tables import plain_text
+
+        return plain_text(self)
+
+
+def conventions(fpr_rule: FprRule) -> dict[str, str]:
+    """What the numbers mean, for those who read them without us."""
+    return {
+        "unit": "shares between 0 and 1",
+        "auroc": "the same whichever class is positive",
+        "aupr": "OOD positive, average precision",
+        "fpr95": "OOD positive: share of ID images flagged when 95% of OOD images are caught",
+        "aupr_id": "ID positive, average precision",
+        "fpr95_id": "ID positive: share of OOD images accepted when 95% of ID images are kept",
+        "fpr_rule": f"{fpr_rule} threshold",
+        "error": "standard error over draws (ddof 1); draws resample one network's confidences",
+    }
+
+
 def evaluate(
     net: nn.Module,
     test: ImageSet,
     ood: Mapping[str, ImageSet],
     *,
-    score: str = "msp",
+    score: str | Score = "msp",
+    train: Train = None,
+    fit_images: int = LIMIT,
     trials: int = 10,
     share: float = 0.2,
     seed: int = 0,
@@ -122,25 +176,109 @@ def evaluate(
     precision: str = "auto",
     progress: bool = True,
 ) -> Evaluation:
-    """Score the ID test set and each OOD set once, and measure how well the confidences separate them."""
+    """Score the ID test set and each OOD set once, and measure how well the confidences separate them.
+
+    A score that is fitted (`knn`, `vim`, ...) needs ID training images as `train`, of which it uses `fit_images`, drawn
+    at random (0: all). For other settings than the default ones give the score itself: `KNN(k=10)`.
+    """
+    ranking = evaluate_scores(
+        net,
+        test,
+        ood,
+        [score],
+        train=train,
+        fit_images=fit_images,
+        trials=trials,
+        share=share,
+        seed=seed,
+        fpr_rule=fpr_rule,
+        precision=precision,
+        progress=progress,
+    )
+    return ranking.evaluations[0]
+
+
+def evaluate_scores(
+    net: nn.Module,
+    test: ImageSet,
+    ood: Mapping[str, ImageSet],
+    scores: Sequence[str | Score] | None = None,
+    *,
+    train: Train = None,
+    fit_images: int = LIMIT,
+    trials: int = 10,
+    share: float = 0.2,
+    seed: int = 0,
+    fpr_rule: FprRule = "first",
+    precision: str = "auto",
+    progress: bool = True,
+) -> Ranking:
+    """As `evaluate`, for several scores (None: all there are), from one pass over each set; ODIN adds its own.
+
+    A score that cannot be computed is left out, with the reason; it is an error only if none can.
+    """
     if test.labels is None:
         raise MacsError(f"{test.name} has no labels to measure accuracy with; a folder needs one sub-folder a class.")
     if not ood:
         raise MacsError("There is no OOD set to evaluate on; name at least one.")
     if trials < 2 or not 0 < share <= 1:
         raise MacsError(f"The draws need at least 2 trials and a share in (0, 1], not {trials} and {share}.")
-    known = run_net(net, test, score, precision, progress)
-    correct = known.predictions == test.labels
+    wanted = {str(each): get(each) if isinstance(each, str) else each for each in scores or available()}
+    fit = fit_all(wanted, net, test, train, limit=fit_images, seed=seed, precision=precision, progress=progress)
+    sets = (test, *ood.values()) if fit.scores else ()
+    answers = {images: run_scores(net, images, fit.scores, precision, progress) for images in sets}
+    evaluations, left_out = [], fit.left_out
+    for name in fit.scores:
+        try:
+            known = answers[test][name].checked(test.name)
+            unknown = {each: answers[images][name].checked(each).confidences for each, images in ood.items()}
+            evaluation = measure(
+                test.name,
+                known.predictions == test.labels,
+                known.confidences,
+                unknown,
+                score=name,
+                trials=trials,
+                share=share,
+                seed=seed,
+                fpr_rule=fpr_rule,
+            )
+            evaluations.append(evaluation)
+        except MacsError as error:
+            left_out[name] = str(error)
+    if not evaluations:
+        raise MacsError(" ".join(dict.fromkeys(left_out.values())))
+    return Ranking(
+        evaluations=sorted(evaluations, key=lambda each: -each.mean("auroc")),
+        left_out=left_out,
+        train=fit.train,
+        train_images=fit.images,
+        fitted=[name for name, scorer in fit.scores.items() if scorer.needs_training],
+    )
+
+
+def measure(
+    id: str,
+    correct: NDArray[np.bool_],
+    conf_in: NDArray[np.float32],
+    conf_out: Mapping[str, NDArray[np.float32]],
+    *,
+    score: str = "msp",
+    trials: int = 10,
+    share: float = 0.2,
+    seed: int = 0,
+    fpr_rule: FprRule = "first",
+) -> Evaluation:
+    """Every number from confidences alone: of the ID test set, with which predictions are correct, and of OOD sets."""
     results = []
-    for name, images in ood.items():
-        conf_in, conf_out = known.confidences, run_net(net, images, score, precision, progress).confidences
-        draws = drawn_metrics(conf_in, conf_out, share=share, trials=trials, seed=seed, fpr_rule=fpr_rule)
-        results.append(SetResult(name, len(images), ood_metrics(conf_in, conf_out, fpr_rule=fpr_rule), draws))
+    for name, confidences in conf_out.items():
+        draws = drawn_metrics(conf_in, confidences, share=share, trials=trials, seed=seed, fpr_rule=fpr_rule)
+        results.append(SetResult(name, len(confidences), ood_metrics(conf_in, confidences, fpr_rule=fpr_rule), draws))
     random = np.random.default_rng(seed)
-    drawn = max(1, int(len(test) * share))
+    drawn = max(1, int(len(correct) * share))
     return Evaluation(
-        id=test.name,
-        images=len(test),
+        id=id,
+        images=len(correct),
         score=score,
         fpr_rule=fpr_rule,
         share=share,
@@ -150,16 +288,31 @@ def evaluate(
     )
 
 
-def run_net(net: nn.Module, images: ImageSet, score: str, precision: str = "auto", progress: bool = False) -> Answers:
-    """One pass over a set: a prediction and a confidence for each image."""
-    scorer = scores.get(score)
-    predictions, confidences = [], []
+def run_net(
+    net: nn.Module, images: ImageSet, score: str | Score, precision: str = "auto", progress: bool = False
+) -> Answers:
+    """One pass over a set: a prediction and a confidence for each image. A score that needs it must be fitted."""
+    scorer = get(score) if isinstance(score, str) else score
+    return run_scores(net, images, {"": scorer}, precision, progress)[""].checked(images.name)
+
+
+def run_scores(
+    net: nn.Module, images: ImageSet, scorers: Mapping[str, Score], precision: str = "auto", progress: bool = False
+) -> dict[str, Answers]:
+    """One pass over a set for all scores but those of the pixels, which make passes of their own."""
+    predictions: list[Tensor] = []
+    confidences: dict[str, list[Tensor]] = {name: [] for name in scorers}
+    needs_features = any(scorer.needs_features for scorer in scorers.values())
     batches = track(scoring_batches(images, BATCH), -(-len(images) // BATCH), f"scoring {images.name}", progress)
-    with inference(net, precision, scorer.needs_features) as run:
+    with inference(net, precision, needs_features) as run:
         for batch in batches:
             logits, features = run(batch)
             predictions.append(logits.argmax(dim=1).cpu())
-            confidences.append(scorer.confidence(logits, features).cpu())
-    if broken := sum(int(part.isnan().sum()) for part in confidences):
-        raise MacsError(f"The network gives {broken} images of {images.name} a confidence that is not a number.")
-    return Answers(torch.cat(predictions).numpy(), torch.cat(confidences).numpy())
+            for name, scorer in scorers.items():
+                if scorer.needs_pixels:
+                    found = scorer.from_pixels(net, to_float(batch, device_of(net)))
+                else:
+                    found = scorer.confidence(logits, features)
+                confidences[name].append(found.cpu())
+    predicted = torch.cat(predictions).numpy()
+    return {name: Answers(predicted, torch.cat(parts).numpy()) for name, parts in confidences.items()}

@@ -5,13 +5,14 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from macs.metrics import METRICS, mean_and_error
 
 if TYPE_CHECKING:
     from macs.data.loading import Row
-    from macs.evaluation import Evaluation
+    from macs.evaluation import Evaluation, Ranking
 
 TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "aupr_id": "AUPR-ID ↑", "fpr95_id": "FPR95-ID ↓"}
 CONVENTIONS = (
@@ -41,9 +42,40 @@ def evaluation_tables(evaluation: "Evaluation") -> RenderableType:
         full,
         draws,
         CONVENTIONS,
-        f"The threshold of FPR95 is the {evaluation.fpr_rule} one"
-        + (" that reaches 95%." if evaluation.fpr_rule == "first" else " to 95%, as in the authors' code."),
+        threshold(evaluation),
     )
+
+
+def ranking_table(ranking: "Ranking") -> RenderableType:
+    """A row for each score: means over the OOD sets, then AUROC set by set."""
+    best = ranking.evaluations[0]
+    made = Table(title="Full sets: means over the OOD sets, then each set's AUROC", title_justify="left")
+    made.add_column("score", no_wrap=True)
+    metrics = [title.replace(" ", "\n") for title in TITLES.values()]  # narrow, since there are many
+    for title in (*metrics, *(f"{escape(result.name)}\n{metrics[0]}" for result in best.sets)):
+        made.add_column(title, justify="right", min_width=5)
+    for each in ranking.evaluations:
+        means = (percent(each.mean(metric)) for metric in METRICS)
+        made.add_row(each.score, *means, *(percent(result.full.auroc) for result in each.sets))
+    notes = [escape(f"{name} is left out: {reason}") for name, reason in ranking.left_out.items()]
+    if ranking.fitted:
+        images = f"{ranking.train_images:,} training images of {ranking.train}"
+        notes.insert(0, escape(f"Fitted to {images}: {', '.join(ranking.fitted)}."))
+    sizes = ", ".join(f"{result.name} {result.images:,}" for result in best.sets)
+    return Group(
+        escape(f"{best.images:,} ID images of {best.id}, accuracy {percent(best.accuracy)}%; OOD images: {sizes}"),
+        made,
+        *notes,
+        CONVENTIONS,
+        threshold(best),
+        "The sets here are test sets: after choosing a score by this table, measure it on others.",
+    )
+
+
+def threshold(evaluation: "Evaluation") -> str:
+    """Which threshold FPR95 takes, in a sentence."""
+    reaches = "that reaches 95%" if evaluation.fpr_rule == "first" else "to 95%, as in the authors' code"
+    return f"The threshold of FPR95 is the {evaluation.fpr_rule} one {reaches}."
 
 
 def catalog_table(rows: "Sequence[Row]") -> Table:

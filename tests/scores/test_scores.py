@@ -52,3 +52,15 @@ def test_the_names_and_a_wrong_one():
 
 def test_each_get_makes_a_new_score():
     assert scores.get("msp") is not scores.get("msp")
+
+
+def test_a_score_from_outside_the_package(tmp_path, monkeypatch):
+    (tmp_path / "outside_score.py").write_text(
+        "from macs.scores import Score\n\n\nclass Second(Score):\n"
+        "    def confidence(self, logits, features=None):\n        return -logits.topk(2).values[:, 1]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    confidences = scores.get("outside_score:Second").confidence(torch.tensor(LOGITS))
+    assert confidences.tolist() == [0, -0.5, -1]
+    with pytest.raises(MacsError, match="not a score"):
+        scores.get("math:sqrt")

@@ -1,13 +1,16 @@
 """`macs evaluate`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from macs.cli._app import Data, Json, Whole, app, show
 from macs.errors import MacsError
 from macs.recipe import Recipe
+
+if TYPE_CHECKING:
+    from macs.data import ImageSet
 
 
 @app.command
@@ -19,7 +22,8 @@ def evaluate(
     net: str | None = None,
     checkpoint: Path | None = None,
     id: str | None = None,
-    score: str | None = None,
+    score: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    fit_images: Whole = 10_000,
     trials: Whole = 10,
     share: float = 0.2,
     seed: Whole = 0,
@@ -30,7 +34,9 @@ def evaluate(
 ) -> None:
     """Measure how well a classifier's confidence tells its own test images from unknown ones.
 
-    Give a run folder, or --net, --checkpoint and --id.
+    Give a run folder, or --net, --checkpoint and --id. Several scores, or `--score all`, are ranked:
+
+        macs evaluate runs/mine --ood svhn textures --score all
 
     Parameters
     ----------
@@ -45,26 +51,30 @@ def evaluate(
     id
         ID test set that the network was trained for.
     score
-        Confidence: msp, maxlogit, energy [default: what the run's method detects with, else msp].
+        Confidence: msp, energy, knn, ... (docs/scores.md), several of them, or all; odin takes four times as long
+        [default: what the run's method detects with, else msp].
+    fit_images
+        ID training images, drawn at random, for scores that are fitted to some; 0 is all.
     trials
         Draws of the paper's protocol.
     share
         Share of the ID test set in a draw.
     seed
-        Decides the draws.
+        Decides the draws, and which training images scores are fitted to.
     fpr_rule
         Threshold of FPR95: the first that reaches 95%, or the nearest to it as in the authors' code.
     precision
         Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster.
     """
     from macs.data import load
+    from macs.data.loading import undivided
     from macs.runs import RunFolder
 
     if run is not None:
         folder = RunFolder(run)
-        recipe = folder.recipe
-        if not folder.finished:
-            raise MacsError(f"The run in {run} is not finished; go on with it by --resume.")
+        recipe = folder.finished_recipe()
+        if id is None and undivided(recipe.id):
+            raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
         net, checkpoint, id = net or recipe.net, checkpoint or folder.net_file, id or recipe.id
     elif net is None or checkpoint is None or id is None:
         raise MacsError("Name a run folder, or give --net, --checkpoint and --id.")
@@ -73,20 +83,36 @@ def evaluate(
     test = load(id, "test", root=data, size=recipe.size)
     sets = {name: load(name, "test", root=data, size=recipe.size) for name in ood}
 
-    from macs import methods, nets
+    from macs import methods, nets, scores
     from macs.devices import best_device
-    from macs.evaluation import evaluate as measure
+    from macs.evaluation import evaluate_scores
 
+    names = score or [methods.build(recipe).score]
+    names = scores.available() if "all" in names else names
+    scorers = {name: scores.get(name) for name in names}  # a wrong name is an error before anything slow
     network = nets.load(checkpoint, net, classes=len(test.classes)).to(best_device())
-    table = measure(
+    ranking = evaluate_scores(
         network,
         test,
         sets,
-        score=score or methods.build(recipe).score,
+        list(scorers),
+        train=lambda: _training_images(id, data, recipe.size),
+        fit_images=fit_images,
         trials=trials,
         share=share,
         seed=seed,
         fpr_rule=fpr_rule,
         precision=precision,
     )
+    table = ranking.evaluations[0] if len(scorers) == 1 else ranking
     show(table, {"net": net, "checkpoint": str(checkpoint), **table.as_dict()}, json)
+
+
+def _training_images(id: str, data: Path | None, size: int) -> "ImageSet":
+    """The train split of the ID set. A folder without splits is the test set, to which nothing is fitted."""
+    from macs.data import load
+    from macs.data.loading import undivided
+
+    if undivided(id):
+        raise MacsError(f"{id} is not divided into train and test; put its images into two such folders.")
+    return load(id, "train", root=data, size=size)

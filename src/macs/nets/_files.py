@@ -76,7 +76,7 @@ def load(
         dropout = label.dropout
     net = build(name, classes, dropout)
     state = _our_names(state, net)
-    wrong = _misfit(state, net.state_dict(), classes)
+    wrong = misfit(state, net.state_dict(), classes)
     if wrong:
         hint = "give the name and the classes that it was trained with"
         if label.name not in (None, name):
@@ -156,7 +156,7 @@ def _our_names(state: State, net: nn.Module) -> State:
     return {public.get(first, first) + dot + rest: value for (first, dot, rest), value in parted}
 
 
-def _misfit(state: State, expected: State, classes: int) -> str:
+def misfit(state: State, expected: State, classes: int) -> str:
     """What does not fit, in half a sentence; empty if all does."""
     # Checkpoints of torch before 0.4.1 do not count batches, and torch then starts to.
     missing = [key for key in expected.keys() - state.keys() if not key.endswith("num_batches_tracked")]

@@ -1,34 +1,28 @@
-"""Scores: one file each, from logits or features to one confidence an image.
+"""Scores: one file each, from what a network says of an image to one confidence.
 
 Convention: a confidence is higher for ID, and `confidence >= tau` is ID (MaCS paper, Eq. 2).
+
+    macs.scores.get("energy").confidence(logits)
+    knn = macs.scores.get("knn").fit(macs.scores.know(net, train))
+    knn.confidence(logits, features)
+
+A new score is one new file here whose class is registered with `@score("name")`. Its fields are its settings, and their
+defaults are its own authors'.
 """
 
-from typing import ClassVar
+from macs.scores._base import FeatureScore, Known, Score, available, get, score
+from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer
 
-from torch import Tensor
-
-from macs.registry import Registry
-
-
-class Score:
-    """Turns what a network says about N images into N confidences. `get` makes a new one, which may hold state."""
-
-    needs_features: ClassVar[bool] = False
-    """Whether `confidence` reads the features before the last layer, which the caller then has to keep."""
-
-    def confidence(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        """N confidences, higher for ID, from N x K logits and, where needed, N x D features."""
-        raise NotImplementedError
-
-
-score: Registry[type[Score]] = Registry("macs.scores", "score")
-
-
-def get(name: str) -> Score:
-    """A new score by its name, or by 'module:Class' for one of your own."""
-    return score[name]()
-
-
-def available() -> list[str]:
-    """The names of all scores."""
-    return score.available()
+__all__ = [
+    "LIMIT",
+    "FeatureScore",
+    "Known",
+    "Score",
+    "Train",
+    "available",
+    "fit_all",
+    "get",
+    "know",
+    "last_layer",
+    "score",
+]

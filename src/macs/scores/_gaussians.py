@@ -1,0 +1,42 @@
+"""A Gaussian for each class with one covariance in common: what both Mahalanobis scores measure distances in."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from macs.errors import MacsError
+
+# Share of the largest variance below which a direction is left out, as in a pseudo-inverse: spread there is a millionth
+# of the largest, and rounding of float32 features would drown it.
+FLAT = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussians:
+    """Squared distances are measured after whitening, S^-1 = A A^T, and around the mean, where rounding costs least."""
+
+    centre: Tensor  # D, mean of all features
+    whiten: Tensor  # D x R, the matrix A
+    means: Tensor  # C x R, of the classes, whitened
+
+    def squared_distances(self, features: Tensor) -> Tensor:
+        """(f - mu_c)^T S^-1 (f - mu_c) for N features and C classes, N x C."""
+        points = (features - self.centre) @ self.whiten
+        both = points.square().sum(1, keepdim=True) + self.means.square().sum(1)
+        return (both - 2 * points @ self.means.T).clamp(min=0)
+
+
+def fit_gaussians(features: Tensor, labels: Tensor) -> Gaussians:
+    """mu_c, the mean of each class that occurs, and S = 1/N * sum_c sum_{i in c} (f_i - mu_c)(f_i - mu_c)^T."""
+    wide = features.cpu().double()  # sums of squares, and not every GPU has float64
+    classes, member = labels.cpu().unique(return_inverse=True)
+    means = wide.new_zeros(len(classes), wide.shape[1]).index_add_(0, member, wide) / member.bincount()[:, None]
+    deviations = wide - means[member]
+    variances, axes = torch.linalg.eigh(deviations.T @ deviations / len(wide))
+    kept = variances > FLAT * variances[-1]
+    if not kept.any():
+        raise MacsError(f"{len(wide)} training images of {len(classes)} classes show no spread to measure; give more.")
+    whiten = axes[:, kept] / variances[kept].sqrt()
+    centre = wide.mean(0)
+    return Gaussians(centre.to(features), whiten.to(features), ((means - centre) @ whiten).to(features))

@@ -1,0 +1,71 @@
+"""Activation shaping: energy after most of each image's features are set to 0 and the others are changed.
+
+    h_(1) >= h_(2) >= ...        the features of one image; the n largest are kept, n = (1 - p/100) D
+    s = sum of all features,     t = sum of those kept
+
+    ash (ASH-S)    h' = h exp(s / t) where kept, else 0
+    ash-b          h' = s / n        where kept, else 0
+    ash-p          h' = h            where kept, else 0
+
+    confidence(x) = log sum_k exp(W h' + b)_k        in (-inf, inf)
+
+Djurisic, Bozanic, Ashok, Liu: Extremely Simple Activation Shaping for Out-of-Distribution Detection, ICLR 2023. p = 90
+for ASH-S and 65 for the others are the settings of their code.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from macs.scores import FeatureScore, Known, score
+
+
+def kept(features: Tensor, percentile: float) -> tuple[Tensor, Tensor]:
+    """The largest features of each image, N x n, and where they are; of equal ones the first."""
+    count = max(1, features.shape[1] - round(features.shape[1] * percentile / 100))
+    ordered, where = features.sort(dim=1, descending=True, stable=True)
+    return ordered[:, :count], where[:, :count]
+
+
+def sharpening(features: Tensor, largest: Tensor) -> Tensor:
+    """exp(s / t), N x 1; 1 where an image has no features at all."""
+    smallest = torch.finfo(features.dtype).tiny
+    return (features.sum(1, keepdim=True) / largest.sum(1, keepdim=True).clamp(min=smallest)).exp()
+
+
+@score("ash")
+@dataclass(eq=False)
+class ASH(FeatureScore):
+    percentile: float = 90
+
+    def learn(self, known: Known) -> None:
+        self.weight, self.bias = known.weight, known.bias
+
+    def shaped(self, features: Tensor, largest: Tensor) -> Tensor:
+        """What the kept features become, N x n."""
+        return largest * sharpening(features, largest)
+
+    def from_features(self, logits: Tensor, features: Tensor) -> Tensor:
+        largest, where = kept(features, self.percentile)
+        shaped = torch.zeros_like(features).scatter(1, where, self.shaped(features, largest))
+        return linear(shaped, self.weight, self.bias).logsumexp(1)
+
+
+@score("ash-b")
+@dataclass(eq=False)
+class ASHB(ASH):
+    percentile: float = 65
+
+    def shaped(self, features: Tensor, largest: Tensor) -> Tensor:
+        return features.sum(1, keepdim=True).div(largest.shape[1]).expand_as(largest)
+
+
+@score("ash-p")
+@dataclass(eq=False)
+class ASHP(ASH):
+    percentile: float = 65
+
+    def shaped(self, features: Tensor, largest: Tensor) -> Tensor:
+        return largest

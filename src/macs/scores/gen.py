@@ -1,0 +1,29 @@
+"""Generalised entropy: small when the softmax is sharp, and sensitive to the classes that nearly share the vote.
+
+    confidence(x) = -sum_j p_j^gamma (1 - p_j)^gamma        over the M largest p = softmax(z), in (-inf, 0]
+
+Liu, Lochman, Zach: GEN: Pushing the Limits of Softmax-Based Out-of-Distribution Detection, CVPR 2023. gamma = 0.1 and
+M = 100 are theirs for ImageNet; of 100 classes or fewer all count.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from macs.scores import Score, score
+
+
+@score("gen")
+@dataclass(eq=False)
+class GEN(Score):
+    gamma: float = 0.1
+    top: int = 100
+
+    def confidence(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        p = logits.to(dtype).softmax(1).sort(1, descending=True).values
+        # 1 - p of the largest as the sum of the others: a sure network's difference would round to 0, and its tenth
+        # power is far from that.
+        rest = torch.cat([p[:, 1:].sum(1, keepdim=True), 1 - p[:, 1:]], 1)
+        return -(p * rest)[:, : self.top].pow(self.gamma).sum(1)

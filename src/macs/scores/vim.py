@@ -1,0 +1,52 @@
+"""Virtual-logit matching: the logits, weighed against the part of the features that training images hardly use.
+
+    o = -W^+ b                                                  the origin, where all logits are 0
+    r(x) = || R^T (f - o) ||                                    norm outside the principal space of training features
+    alpha = sum_i max_k z_ik / sum_i r(x_i)                     over training images, so that both are alike in size
+    confidence(x) = log sum_k exp(z_k) - alpha r(x)             in (-inf, inf)
+
+alpha r is the logit of an extra, virtual class. Its softmax probability, the paper's score, falls as the confidence
+above rises. R holds the eigenvectors of sum_i (f_i - o)(f_i - o)^T after the `dimensions` largest.
+
+Wang, Li, Feng, Zhang: ViM: Out-Of-Distribution with Virtual-logit Matching, CVPR 2022. The principal space has 1000
+dimensions of 2048 features or more and 512 of 768 or more, as in their code; of fewer features, half.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from macs.errors import MacsError
+from macs.scores import FeatureScore, Known, score
+
+
+def principal_dimensions(features: int) -> int:
+    """How many dimensions the principal space of so many features has."""
+    if features >= 2048:
+        return 1000
+    return 512 if features >= 768 else features // 2
+
+
+@score("vim")
+@dataclass(eq=False)
+class ViM(FeatureScore):
+    needs_training: ClassVar[bool] = True
+    dimensions: int | None = None
+
+    def learn(self, known: Known) -> None:
+        features, weight, bias = (tensor.cpu().double() for tensor in (known.features, known.weight, known.bias))
+        count = features.shape[1]
+        outside = count - (principal_dimensions(count) if self.dimensions is None else self.dimensions)
+        origin = -torch.linalg.pinv(weight) @ bias
+        around = features - origin
+        axes = torch.linalg.eigh(around.T @ around).eigenvectors[:, :outside]  # eigenvalues ascend
+        residual = (around @ axes).norm(dim=1).mean()
+        if residual <= 1e-6 * around.norm(dim=1).mean():
+            raise MacsError(f"ViM finds no residual in {len(known)} training images of {count} features; give more.")
+        self.origin, self.axes = origin.to(known.features), axes.to(known.features)
+        self.alpha = known.logits.amax(1).mean() / residual.to(known.logits)
+
+    def from_features(self, logits: Tensor, features: Tensor) -> Tensor:
+        return logits.logsumexp(1) - self.alpha * ((features - self.origin) @ self.axes).norm(dim=1)

@@ -1,0 +1,249 @@
+"""Each score that reads features, or is fitted, against a slow computation of its own: loops, scipy, scikit-learn."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import pinvh
+from scipy.spatial.distance import mahalanobis
+from scipy.special import logsumexp
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import normalize
+
+from macs import scores
+from macs.errors import MacsError
+from macs.scores import Known
+from macs.scores.ash import ASH, ASHB, ASHP
+from macs.scores.dice import DICE
+from macs.scores.gen import GEN
+from macs.scores.knn import KNN
+from macs.scores.react import ReAct
+from macs.scores.scale import Scale
+from macs.scores.vim import ViM, principal_dimensions
+
+CLASSES, FEATURES = 4, 13
+READ_FEATURES = [name for name in scores.available() if scores.get(name).needs_features]
+
+
+def activations(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features as a ReLU leaves them, around a mean for each class, and the classes."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, CLASSES, count)
+    means = np.random.default_rng(0).normal(size=(CLASSES, FEATURES))
+    return np.maximum(0, means[labels] + random.normal(size=(count, FEATURES))), labels
+
+
+WEIGHT, BIAS = np.random.default_rng(1).normal(size=(CLASSES, FEATURES)), np.random.default_rng(2).normal(size=CLASSES)
+TRAIN, LABELS = activations(300, seed=3)
+TEST, _ = activations(40, seed=4)
+TEST *= np.random.default_rng(5).uniform(0.2, 3, (40, 1))  # some near the training features, some far
+
+
+def by_class(features: np.ndarray, labels: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """The mean of each class that occurs, and every image's distance from its own."""
+    parts = [features[labels == c] for c in sorted(set(labels.tolist()))]
+    means = [part.mean(axis=0) for part in parts]
+    return means, np.concatenate([part - mean for part, mean in zip(parts, means, strict=True)])
+
+
+def logits_of(features: np.ndarray) -> np.ndarray:
+    return features @ WEIGHT.T + BIAS
+
+
+def known(dtype: torch.dtype = torch.float64, features: np.ndarray = TRAIN) -> Known:
+    tensors = (torch.tensor(array, dtype=dtype) for array in (logits_of(features), features, WEIGHT, BIAS))
+    logits, rows, weight, bias = tensors
+    return Known(logits, rows, torch.tensor(LABELS[: len(features)]), weight, bias)
+
+
+def confidences(score: scores.Score, features: np.ndarray = TEST, dtype: torch.dtype = torch.float64) -> np.ndarray:
+    """What a score, fitted to the training features, says of others."""
+    return (
+        score.fit(known(dtype))
+        .confidence(*(torch.tensor(array, dtype=dtype) for array in (logits_of(features), features)))
+        .numpy()
+    )
+
+
+def energy(features: list[float], weight: np.ndarray = WEIGHT) -> float:
+    """log sum exp of the last layer, without a matrix product."""
+    logits = [sum(w * f for w, f in zip(row, features, strict=True)) + b for row, b in zip(weight, BIAS, strict=True)]
+    return math.log(sum(math.exp(z - max(logits)) for z in logits)) + max(logits)
+
+
+@pytest.mark.parametrize("percentile", [90, 65, 0])
+def test_ash_keeps_the_largest_features_and_scales_them(percentile):
+    count = FEATURES - round(FEATURES * percentile / 100)
+    for variant in (ASH, ASHB, ASHP):
+        expected = []
+        for features in TEST.tolist():
+            largest = sorted(range(FEATURES), key=lambda d: -features[d])[:count]
+            total, rest = sum(features), sum(features[d] for d in largest)
+            shaped = [0.0] * FEATURES
+            for d in largest:
+                whole = {ASH: features[d] * math.exp(total / rest), ASHB: total / count, ASHP: features[d]}
+                shaped[d] = whole[variant]
+            expected.append(energy(shaped))
+        assert confidences(variant(percentile)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_scale_multiplies_every_feature():
+    expected = []
+    for features in TEST.tolist():
+        share = sum(features) / sum(sorted(features)[-2:])  # 15% of 13 features are 2
+        expected.append(energy([f * math.exp(share) for f in features]))
+    assert confidences(Scale()) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ash", "ash-b", "ash-p", "scale"])
+def test_an_image_without_any_feature_gets_the_energy_of_the_bias(name):
+    assert confidences(scores.get(name), np.zeros((1, FEATURES))) == pytest.approx(logsumexp(BIAS))
+
+
+def test_react_cuts_features_off_at_a_percentile():
+    ordered = sorted(TRAIN.ravel())
+    place = 0.9 * (len(ordered) - 1)
+    low, high = ordered[int(place)], ordered[int(place) + 1]
+    ceiling = low + (place - int(place)) * (high - low)
+    expected = [energy([min(f, ceiling) for f in features]) for features in TEST.tolist()]
+    assert confidences(ReAct()) == pytest.approx(expected, rel=1e-12)
+    assert confidences(ReAct(100), TRAIN) == pytest.approx(logsumexp(logits_of(TRAIN), axis=1))
+
+
+def test_dice_keeps_the_weights_that_contribute_most():
+    contributions = {
+        (k, d): WEIGHT[k, d] * sum(TRAIN[:, d]) / len(TRAIN) for k in range(CLASSES) for d in range(FEATURES)
+    }
+    ranked = sorted(contributions, key=lambda pair: contributions[pair])
+    sparse = np.zeros_like(WEIGHT)
+    for rank, (k, d) in enumerate(ranked):
+        if rank > 0.9 * (len(ranked) - 1):
+            sparse[k, d] = WEIGHT[k, d]
+    assert np.count_nonzero(sparse) == 6
+    assert confidences(DICE()) == pytest.approx([energy(features, sparse) for features in TEST.tolist()], rel=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 50, 1000])
+def test_knn_agrees_with_scikit_learn(k):
+    neighbours = NearestNeighbors(n_neighbors=min(k, len(TRAIN)), algorithm="brute").fit(normalize(TRAIN))
+    distances = neighbours.kneighbors(normalize(TEST))[0][:, -1]
+    assert confidences(KNN(k)) == pytest.approx(-distances, rel=1e-9)
+
+
+def squared(features: np.ndarray, mean: np.ndarray, precision: np.ndarray) -> float:
+    return mahalanobis(features, mean, precision) ** 2
+
+
+def test_mahalanobis_agrees_with_scipy_and_scikit_learn():
+    means, within = by_class(TRAIN, LABELS)
+    precision = EmpiricalCovariance(assume_centered=True).fit(within).precision_
+    classes = np.array([[squared(features, mean, precision) for mean in means] for features in TEST])
+    assert confidences(scores.get("mahalanobis")) == pytest.approx(-classes.min(axis=1), rel=1e-9)
+
+    everything = EmpiricalCovariance().fit(TRAIN)
+    background = np.array([squared(features, everything.location_, everything.precision_) for features in TEST])
+    relative = -(classes - background[:, None]).min(axis=1)
+    assert confidences(scores.get("relative-mahalanobis")) == pytest.approx(relative, rel=1e-9, abs=1e-9)
+
+
+def test_mahalanobis_looks_only_where_training_features_spread():
+    """Dead, constant and repeated features make the covariance singular; the pseudo-inverse is what is left."""
+    singular = TRAIN.copy()
+    singular[:, 0], singular[:, 1], singular[:, 2] = 0, 2, singular[:, 3]
+    means, within = by_class(singular, LABELS)
+    precision = pinvh(within.T @ within / len(within))
+    expected = [-min(squared(features, mean, precision) for mean in means) for features in TEST]
+    score = scores.get("mahalanobis").fit(known(features=singular))
+    found = score.confidence(torch.tensor(logits_of(TEST)), torch.tensor(TEST))
+    assert found.numpy() == pytest.approx(expected, rel=1e-6)
+
+
+def test_mahalanobis_asks_for_labels_and_for_spread():
+    with pytest.raises(MacsError, match="no labels"):
+        scores.get("mahalanobis").fit(replace(known(), labels=None))
+    with pytest.raises(MacsError, match="no spread"):
+        scores.get("mahalanobis").fit(known(features=TRAIN[:1]))
+
+
+def test_a_class_without_training_images_is_nobodys_nearest():
+    two = np.where(LABELS < 2, 0, 3)
+    kept, within = by_class(TRAIN, two)
+    precision = EmpiricalCovariance(assume_centered=True).fit(within).precision_
+    expected = [-min(squared(features, mean, precision) for mean in kept) for features in TEST]
+    score = scores.get("mahalanobis").fit(replace(known(), labels=torch.tensor(two)))
+    assert score.confidence(torch.tensor(TEST), torch.tensor(TEST)).numpy() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("dimensions", [None, 2, 9])
+def test_vim_is_the_log_odds_of_the_virtual_class(dimensions):
+    origin = np.linalg.lstsq(WEIGHT, -BIAS, rcond=None)[0]
+    principal = np.linalg.svd(TRAIN - origin)[2][: FEATURES // 2 if dimensions is None else dimensions]
+
+    def residual(features: np.ndarray) -> np.ndarray:
+        around = features - origin
+        return np.linalg.norm(around - around @ principal.T @ principal, axis=1)
+
+    alpha = sum(logits_of(TRAIN).max(axis=1)) / sum(residual(TRAIN))
+    extended = np.column_stack([logits_of(TEST), alpha * residual(TEST)])
+    virtual = np.exp(extended[:, -1] - logsumexp(extended, axis=1))
+    assert confidences(ViM(dimensions)) == pytest.approx(np.log((1 - virtual) / virtual), rel=1e-7)
+
+
+def test_vim_takes_the_authors_dimensions_and_refuses_features_without_a_residual():
+    assert [principal_dimensions(d) for d in (128, 767, 768, 1024, 2048, 4096)] == [64, 383, 512, 512, 1000, 1000]
+    flat = TRAIN.copy()
+    flat[:, 3:] = np.linalg.lstsq(WEIGHT, -BIAS, rcond=None)[0][3:]
+    with pytest.raises(MacsError, match="no residual"):
+        scores.get("vim").fit(known(features=flat))
+
+
+@pytest.mark.parametrize(("gamma", "top"), [(0.1, 100), (0.5, 2), (0.1, 1)])
+def test_gen_is_the_entropy_of_the_largest_probabilities(gamma, top):
+    expected = []
+    for logits in logits_of(TEST).tolist():
+        total = sum(math.exp(z) for z in logits)
+        largest = sorted((math.exp(z) / total for z in logits), reverse=True)[:top]
+        expected.append(-sum(p**gamma * (1 - p) ** gamma for p in largest))
+    found = GEN(gamma, top).confidence(torch.tensor(logits_of(TEST)))
+    assert found.numpy() == pytest.approx(expected, rel=1e-8)
+
+
+def test_gen_tells_very_sure_answers_apart_in_float32():
+    logits = torch.tensor([[30.0, 0.0, 1.0], [40.0, 0.0, 1.0]])
+    precise = GEN().confidence(logits.double())
+    found = GEN().confidence(logits)
+    assert found.tolist() == pytest.approx(precise.tolist(), rel=1e-5)
+    assert found[1] > found[0]
+
+
+@pytest.mark.parametrize("name", READ_FEATURES)
+def test_float32_gives_nearly_the_same_confidences(name):
+    precise = confidences(scores.get(name))
+    found = confidences(scores.get(name), dtype=torch.float32)
+    assert found.dtype == np.float32
+    assert found == pytest.approx(precise, rel=1e-3, abs=1e-4 * np.ptp(precise))
+
+
+@pytest.mark.parametrize("name", READ_FEATURES)
+def test_a_score_of_features_says_what_it_lacks(name):
+    score = scores.get(name)
+    with pytest.raises(MacsError, match="not fitted"):
+        score.confidence(torch.zeros(1, CLASSES), torch.zeros(1, FEATURES))
+    if score.needs_training:
+        with pytest.raises(MacsError, match="ID training images and there are none"):
+            score.fit(known(features=TRAIN[:0]))
+    else:
+        alone = score.fit(known(features=TRAIN[:0])).confidence(torch.tensor(logits_of(TEST)), torch.tensor(TEST))
+        assert alone.numpy() == pytest.approx(confidences(scores.get(name)))
+    with pytest.raises(MacsError, match="reads features"):
+        score.fit(known()).confidence(torch.zeros(1, CLASSES))
+
+
+@pytest.mark.parametrize("name", ["knn", "mahalanobis", "vim"])
+def test_features_far_from_all_training_features_get_less_confidence(name):
+    far = TRAIN.copy()
+    far[:, ::2] = 20 * far[:, ::-2]
+    assert np.median(confidences(scores.get(name), TRAIN)) > np.median(confidences(scores.get(name), far))

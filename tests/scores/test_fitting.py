@@ -1,0 +1,132 @@
+"""What scores are fitted to: the right layer, the right images, and one sentence where there is neither."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from macs import nets, scores
+from macs.data.batches import to_float
+from macs.errors import MacsError
+from macs.scores import fit_all, know, last_layer
+from tiny import noise, stripes
+
+
+def classifier(seed: int = 0, bias: bool = True) -> nn.Module:
+    """Two linear layers, of which only the second is the last, and a dropout that must be off."""
+    torch.manual_seed(seed)
+    layers = (nn.Flatten(), nn.Linear(768, 10), nn.ReLU(), nn.Dropout(0.5), nn.Linear(10, 3, bias=bias))
+    return nn.Sequential(*layers)
+
+
+class Scaled(nn.Module):
+    """Logits that are not what the last linear layer gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = classifier()
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        logits: Tensor = 2 * self.inside(pixels)
+        return logits
+
+
+def test_features_logits_and_labels_of_all_images(known):
+    net = classifier()
+    found = know(net, known)
+    with torch.no_grad():
+        features = net[2](net[1](to_float(torch.from_numpy(known.pixels[:])).flatten(1)))
+    assert torch.allclose(found.features, features, atol=1e-6)
+    assert torch.allclose(found.logits, net[4](features), atol=1e-6)
+    assert found.labels.tolist() == known.labels.tolist()
+    assert torch.equal(found.weight, net[4].weight) and torch.equal(found.bias, net[4].bias)
+    assert found.source == "stripes" and net.training
+
+
+def test_a_limit_draws_images_by_the_seed(known):
+    net = classifier()
+    everything = {tuple(row) for row in know(net, known, limit=0).features.tolist()}
+    first, again, other = (know(net, known, limit=40, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(first.features, again.features) and not torch.equal(first.features, other.features)
+    assert len(first) == 40 and {tuple(row) for row in first.features.tolist()} <= everything
+    assert np.bincount(first.labels).min() > 0
+    with pytest.raises(MacsError, match="not -1"):
+        know(net, known, limit=-1)
+
+
+def test_our_networks_and_a_last_layer_without_bias(known):
+    net = nets.build("wrn-10-1", classes=3)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    assert torch.equal(last_layer(net, known).weight, net.fc.weight)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert last_layer(classifier(bias=False), known).bias.tolist() == [0, 0, 0]
+
+
+def test_what_was_learnt_stays_when_the_network_goes_on(known):
+    net = classifier()
+    found = last_layer(net, known)
+    nn.init.zeros_(net[4].weight)
+    assert found.weight.abs().max() > 0
+
+
+def test_networks_without_a_last_linear_layer_are_refused(known):
+    with pytest.raises(MacsError, match="has no linear layer"):
+        last_layer(nn.Sequential(nn.Conv2d(3, 3, 16), nn.Flatten()), known)
+    with pytest.raises(MacsError, match="does not give its logits"):
+        know(Scaled(), known)
+
+
+def all_scores() -> dict[str, scores.Score]:
+    return {name: scores.get(name) for name in scores.available()}
+
+
+def test_one_pass_fits_all_scores(known, known_test):
+    net = classifier()
+    passed = []
+    net.register_forward_pre_hook(lambda module, inputs: passed.append(len(inputs[0])))
+    done = fit_all(all_scores(), net, known_test, known)
+    assert list(done.scores) == scores.available() and not done.left_out
+    assert (done.train, done.images) == ("stripes", len(known))
+    assert sum(passed) <= len(known) + 2  # one image more each time that the last layer is looked for
+
+
+def test_without_training_images_only_some_are_left_out(known_test):
+    done = fit_all(all_scores(), classifier(), known_test)
+    assert set(done.left_out) == {"dice", "knn", "mahalanobis", "react", "relative-mahalanobis", "vim"}
+    assert all("ID training images" in reason for reason in done.left_out.values())
+    assert (done.train, done.images) == ("", 0)
+
+
+def test_each_reason_is_its_own(known, known_test):
+    unlabelled = fit_all(all_scores(), classifier(), known_test, noise(60, seed=7))
+    assert set(unlabelled.left_out) == {"mahalanobis", "relative-mahalanobis"}
+    headless = nn.Sequential(nn.Conv2d(3, 3, 16), nn.Flatten())
+    assert set(fit_all(all_scores(), headless, known_test, known).scores) == {
+        "energy",
+        "gen",
+        "maxlogit",
+        "msp",
+        "odin",
+    }
+    same = fit_all({"knn": scores.get("knn")}, classifier(), known_test, known_test)
+    assert "never fitted to the test images" in same.left_out["knn"]
+
+    def absent() -> None:
+        raise MacsError("There is no such folder.")
+
+    assert fit_all({"knn": scores.get("knn")}, classifier(), known_test, absent).left_out == {
+        "knn": "Scores that are fitted need ID training images: There is no such folder."
+    }
+
+
+def test_training_images_are_fetched_only_when_needed(known_test):
+    def never() -> None:
+        raise AssertionError
+
+    done = fit_all({"msp": scores.get("msp"), "ash": scores.get("ash")}, classifier(), known_test, never)
+    assert set(done.scores) == {"msp", "ash"}
+
+
+def test_train_may_be_a_function(known_test):
+    done = fit_all({"knn": scores.get("knn")}, classifier(), known_test, lambda: stripes(30, seed=9))
+    assert done.images == 30
