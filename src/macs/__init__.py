@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from macs import data, losses, methods, metrics, nets, scores
+    from macs import data, losses, methods, metrics, nets, report, scores
     from macs.data import ImageSet
+    from macs.detector import Detector
     from macs.errors import MacsError
     from macs.evaluation import evaluate
     from macs.recipe import Recipe
     from macs.training import finetune, pretrain
 
-_MODULES = {"data", "evaluation", "losses", "methods", "metrics", "nets", "scores", "training"}
+_MODULES = {"data", "evaluation", "losses", "methods", "metrics", "nets", "report", "scores", "training"}
 _NAMES = {
+    "Detector": "macs.detector",
     "ImageSet": "macs.data",
     "MacsError": "macs.errors",
     "Recipe": "macs.recipe",
@@ -31,6 +33,7 @@ _NAMES = {
 }
 
 __all__ = [
+    "Detector",
     "ImageSet",
     "MacsError",
     "Recipe",
@@ -42,6 +45,7 @@ __all__ = [
     "metrics",
     "nets",
     "pretrain",
+    "report",
     "scores",
 ]
 

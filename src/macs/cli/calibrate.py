@@ -1,0 +1,112 @@
+"""`macs calibrate`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from macs.cli._app import Data, Flag, Json, Whole, app, show
+from macs.errors import MacsError
+from macs.recipe import Recipe
+
+if TYPE_CHECKING:
+    from macs.data import ImageSet
+
+Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
+
+
+@app.command
+def calibrate(
+    run: Path | None = None,
+    /,
+    *,
+    out: Path,
+    images: str | None = None,
+    split: Literal["val", "test"] = "val",
+    keep: float = 0.95,
+    per_class: Annotated[bool, Flag] = False,
+    outliers: Names = None,
+    score: str | None = None,
+    net: str | None = None,
+    checkpoint: Path | None = None,
+    classes: Names = None,
+    size: Whole | None = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Turn a classifier into a detector: find the threshold that keeps a share of ID images.
+
+    Give a run folder, or --net, --checkpoint and --images. The threshold comes from ID images alone, which the network
+    must not have been trained on; a new image of their kind is then kept with probability at least --keep.
+
+        macs calibrate runs/mine --images photos/val --out detector.safetensors
+        macs predict new/ --detector detector.safetensors
+
+    Parameters
+    ----------
+    run
+        Folder of a finished run.
+    out
+        File to write, ending in .safetensors.
+    images
+        ID images: a name from `macs data list`, a folder, or a .npy file [default: the run's ID set].
+    split
+        Which part of them, where there are parts. Training images are not offered: the network knows them.
+    keep
+        Share of new ID images to keep.
+    per_class
+        Find one threshold for each predicted class.
+    outliers
+        Sets of unknown images, to report which share of each would pass; their test part where they have no other.
+    score
+        Confidence: msp, maxlogit, energy, gen [default: what the run's method detects with, else msp].
+    net
+        Network of the checkpoint.
+    checkpoint
+        Weights: ours, or the public OE, energy_ood and margin_ood files.
+    classes
+        Names of the classes, for images that lie in no class folders.
+    size
+        Edge of the square images, in pixels [default: the run's, else 32].
+    """
+    from macs.data import load
+    from macs.data.loading import undivided
+    from macs.runs import RunFolder
+
+    if out.suffix != ".safetensors":
+        raise MacsError(f"Cannot save a detector as {out}: the name must end in .safetensors.")
+    recipe: Recipe | None = None
+    if run is not None:
+        folder = RunFolder(run)
+        recipe = folder.finished_recipe()
+        net, checkpoint, size = net or recipe.net, checkpoint or folder.net_file, size or recipe.size
+        images = images or recipe.id
+        if images == recipe.id and undivided(images):
+            raise MacsError(f"The network was trained on all of {images}; give other ID images with --images.")
+    elif net is None or checkpoint is None or images is None:
+        raise MacsError("Name a run folder, or give --net, --checkpoint and --images.")
+    size = size or 32
+    validation = load(images, split, root=data, size=size)
+    unknown = {name: _load_outliers(name, split, data, size) for name in outliers or ()}
+
+    from macs import Detector, methods, nets
+    from macs.devices import best_device
+
+    names = tuple(classes or ()) or validation.classes
+    network = nets.load(checkpoint, net, classes=len(names) or None).to(best_device())
+    chosen = score or (methods.build(recipe).score if recipe else "msp")
+    detector = Detector(network, chosen, tuple(classes or ()), None if recipe is None else asdict(recipe))
+    detector = detector.calibrate(validation, keep, per_class, unknown, progress=True)
+    detector.save(out)
+    calibration = detector.calibrated
+    show(f"{calibration}\nThe detector is in {out}.", {"detector": str(out), **calibration.as_dict()}, json)
+
+
+def _load_outliers(name: str, split: str, root: Path | None, size: int) -> "ImageSet":
+    from macs.data import load
+
+    try:
+        return load(name, split, root=root, size=size)
+    except MacsError:
+        return load(name, "test", root=root, size=size)

@@ -1,0 +1,77 @@
+"""`macs export`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from macs.cli._app import Data, Flag, Json, app, show
+from macs.errors import MacsError
+
+
+@app.command
+def export(
+    detector: Path,
+    out: Path,
+    /,
+    *,
+    int8: Annotated[bool, Flag] = False,
+    images: str | None = None,
+    split: Literal["val", "test"] = "val",
+    ood: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    max_drop: float = 0.5,
+    net: str | None = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Write a detector as one ONNX file that needs neither macs nor torch.
+
+    Its input `images` are raw uint8 pixels, N x H x W x 3; its outputs are label, confidence and is_ood. Normalisation,
+    score and threshold are inside; `threshold` is an optional input that overrides the calibrated one.
+
+        macs export detector.safetensors detector.onnx
+        macs export detector.safetensors small.onnx --int8 --images photos/val --ood unknown/
+
+    Parameters
+    ----------
+    detector
+        File from `macs calibrate`.
+    out
+        File to write, ending in .onnx.
+    int8
+        Compute in 8-bit integers: a quarter of the size. Needs --images.
+    images
+        Labelled ID images that the network was not trained on; they give the ranges of the integers, measure the loss
+        and calibrate the threshold anew.
+    split
+        Which part of them, where there are parts.
+    ood
+        OOD sets to measure AUROC on.
+    max_drop
+        Points of accuracy or AUROC that 8 bits may cost; if they cost more, nothing is written.
+    net
+        A network of your own, as module:Class; only that is imported which is named here.
+    """
+    from macs.data import load
+    from macs.detector.files import onnx_path, read
+
+    onnx_path(out)
+    if int8 != (images is not None) or (ood and not int8):
+        raise MacsError("--int8 needs --images to find its ranges; without it, leave --images and --ood out.")
+    size = read(detector)[0]["size"]
+    known = load(images, split, root=data, size=size) if images is not None else None
+    unknown = {name: load(name, "test", root=data, size=size) for name in ood or ()}
+
+    from macs.detector import Detector
+    from macs.detector.export import INPUT
+
+    loaded = Detector.load(detector, net)
+    if known is None:
+        loaded.export(out)
+        result, text = {}, f"The threshold in it: {loaded.calibrated}"
+    else:
+        quantised = loaded.export_int8(out, known, unknown, max_drop, progress=True)
+        result, text = quantised.as_dict(), str(quantised)
+    size_mb = out.stat().st_size / 1e6
+    value = {"onnx": str(out), "bytes": out.stat().st_size, "calibration": loaded.calibrated.as_dict(), **result}
+    show(f"{text}\n{out} ({size_mb:.2f} MB) takes {INPUT}.", value, json)

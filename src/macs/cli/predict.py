@@ -1,0 +1,98 @@
+"""`macs predict`."""
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from macs.cli._app import Json, app
+from macs.detector.writers import TEXT, Count, Format, choose_format, write_file
+from macs.errors import MacsError
+from macs.files import write_atomically
+
+
+@app.command
+def predict(
+    *paths: str,
+    detector: Path,
+    out: Path | None = None,
+    format: Format | None = None,
+    threshold: float | None = None,
+    net: str | None = None,
+    json: Json = False,
+) -> None:
+    """Say of each image whether it is ID or OOD, which class it looks like, and how sure that is.
+
+        macs predict photos/ --detector detector.safetensors
+        macs predict 'photos/**/*.jpg' more.npy --detector detector.safetensors --out verdicts.csv
+
+    Files that cannot be read get a row with the reason, and the rest goes on; the exit code is then 1. Any number of
+    files takes the same memory.
+
+    Parameters
+    ----------
+    paths
+        Images, folders (with all folders inside), globs in quotes, or .npy files of uint8 images N x H x W x 3.
+    detector
+        File from `macs calibrate`.
+    out
+        File for the results; its ending says the format: .csv, .jsonl, .parquet or .txt.
+    format
+        table, csv, jsonl or parquet [default: table on a terminal, csv elsewhere].
+    threshold
+        Overrides the calibrated threshold, for every class.
+    net
+        A network of your own, as module:Class; only that is imported which is named here.
+    json
+        Print JSON lines, as --format jsonl does.
+    """
+    from macs.detector.files import read
+
+    if not paths:
+        raise MacsError("Name at least one image, folder, glob or .npy file.")
+    form = choose_format("jsonl" if json and format is None else format, out, sys.stdout.isatty())
+    read(detector)  # so that a wrong file is refused before torch is imported
+
+    from macs.detector import Detector
+    from macs.devices import best_device
+
+    loaded = Detector.load(detector, net)
+    loaded.net.to(best_device())
+    rows = loaded.predict_files(paths, threshold=threshold)
+    # Pillow warns of broken images as it meets them; their rows say why.
+    warnings.filterwarnings("ignore", module="PIL")
+    count = Count()
+    with progress(shown=out is not None or not sys.stdout.isatty()) as heard:
+        counted = count.through(rows, lambda: heard(count))
+        if out is not None:
+            write_atomically(out, lambda temporary: write_file(counted, temporary, form))
+        else:
+            try:
+                TEXT[form](counted, sys.stdout)
+                sys.stdout.flush()
+            except BrokenPipeError:  # whoever reads, perhaps `head`, has had enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(141)
+    if count.failed:
+        print(f"{count.failed:,} of {count.rows:,} images could not be read; their rows say why.", file=sys.stderr)
+        sys.exit(1)
+
+
+@contextmanager
+def progress(shown: bool) -> Iterator[Callable[[Count], None]]:
+    """A line on a terminal that counts: how many files there are is not known before the end."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True) as bar:
+        task = bar.add_task("0 images", total=None)
+
+        def heard(count: Count) -> None:
+            if count.rows % 100 == 0:
+                bar.update(task, description=f"{count.rows:,} images, {count.failed:,} unreadable")
+
+        yield heard

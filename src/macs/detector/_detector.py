@@ -1,0 +1,243 @@
+"""Detector: a classifier, a score and a threshold, which together say ID or OOD."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from macs import nets, scores
+from macs.data import ImageSet
+from macs.data.pixels import Resized
+from macs.detector.calibration import Calibration, calibrate
+from macs.errors import MacsError
+from macs.evaluation import Answers, run_net
+from macs.inference import inference
+from macs.scores import Score
+
+if TYPE_CHECKING:
+    from macs.detector.int8 import Quantised
+    from macs.detector.stream import Row
+
+# A threshold must mean the same on every machine and in the exported file, so bf16 is never used.
+PRECISION = "float32"
+
+
+@dataclass(frozen=True, eq=False)  # arrays do not compare to a yes or a no
+class Verdicts:
+    """One answer an image: its class, how sure the network is, and whether it is OOD."""
+
+    labels: NDArray[np.int64]
+    confidences: NDArray[np.float32]
+    is_ood: NDArray[np.bool_]
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def names(self) -> list[str]:
+        """The class name of each image, OOD or not."""
+        return [self.classes[label] for label in self.labels]
+
+
+@dataclass(frozen=True, eq=False)
+class Detector:
+    """`calibrate` gives a new detector with a threshold; everything else needs one.
+
+    Without `classes` the class names are those of the calibration images, else the classes' numbers.
+    """
+
+    net: nn.Module
+    score: str = "msp"
+    classes: tuple[str, ...] = ()
+    recipe: Mapping[str, Any] | None = None  # what the network was trained with, for the record
+    size: int = 0  # edge of the images, known from the calibration on
+    calibration: Calibration | None = None
+
+    def __post_init__(self) -> None:
+        score_of_logits(self.score)
+
+    def calibrate(
+        self,
+        validation: ImageSet,
+        keep: float = 0.95,
+        per_class: bool = False,
+        outliers: Mapping[str, ImageSet] | None = None,
+        progress: bool = False,
+    ) -> "Detector":
+        """A detector that keeps at least `keep` of new ID images, from images the network was not trained on.
+
+        Labels are not needed; where there are some, the record has the accuracy. Of each set in `outliers` it has the
+        share that would pass as ID. `per_class` finds one threshold for each predicted class.
+        """
+        classes = self._class_names(validation)
+        answers = self._run(validation, progress)
+        record = calibrate(
+            answers.confidences,
+            answers.predictions,
+            validation.labels,
+            classes,
+            keep=keep,
+            per_class=per_class,
+            score=self.score,
+            data=validation.name,
+        )
+        detector = replace(self, classes=classes, size=validation.size, calibration=record)
+        passing = {
+            name: 1 - float(detector.predict(images, progress=progress).is_ood.mean())
+            for name, images in (outliers or {}).items()
+        }
+        return replace(detector, calibration=replace(record, passing=passing))
+
+    @property
+    def calibrated(self) -> Calibration:
+        """The calibration, or the sentence for a detector that has none."""
+        if self.calibration is None:
+            raise MacsError("This detector has no threshold yet; go on with the one that .calibrate(images) returns.")
+        return self.calibration
+
+    @property
+    def preparation(self) -> str:
+        """What happens to an image before the network, in words."""
+        return (
+            f"RGB; the shorter side resized to {self.size} pixels (bilinear with antialiasing), "
+            f"the centre {self.size} x {self.size} cropped; pixels stay raw uint8 0..255, no normalisation"
+        )
+
+    def predict(
+        self, images: ImageSet | NDArray[np.uint8], *, threshold: float | None = None, progress: bool = False
+    ) -> Verdicts:
+        """Class, confidence and verdict for a set, an array N x H x W x 3, or one image H x W x 3, all uint8.
+
+        Images of another size are resized and cropped as files are. `threshold` overrides the calibrated one.
+        """
+        tau = self.thresholds(threshold)
+        answers = self._run(_image_set(images, self.size), progress)
+        return self.judge(answers.predictions, answers.confidences, tau)
+
+    def predict_files(self, paths: Iterable[str | Path], *, threshold: float | None = None) -> "Iterator[Row]":
+        """A row for each image in files, folders, globs and .npy files, in bounded memory however many there are."""
+        from macs.detector.stream import predict_files
+
+        return predict_files(self, paths, threshold)
+
+    def thresholds(self, override: float | None = None) -> NDArray[np.float32]:
+        """The threshold as a number, or as one for each class; `override` stands in for all of them."""
+        values = self.calibrated.values
+        if override is None:
+            return values
+        if not np.isfinite(override):
+            raise MacsError(f"The threshold must be a number, not {override}.")
+        return np.full_like(values, override)
+
+    def judge(
+        self, labels: NDArray[np.int64], confidences: NDArray[np.float32], thresholds: NDArray[np.float32]
+    ) -> Verdicts:
+        """confidence >= tau is ID (MaCS paper, Eq. 2); written so that a confidence that is no number is OOD."""
+        tau = thresholds[labels] if thresholds.ndim else thresholds
+        return Verdicts(labels, confidences, ~(confidences >= tau), self.classes)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything into one .safetensors file."""
+        from macs.detector.files import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path, net: nn.Module | str | None = None) -> "Detector":
+        """Read what `save` wrote, running no code. A network of your own must be given: itself, or "module:Class"."""
+        from macs.detector.files import load
+
+        return load(path, net)
+
+    def export(self, path: str | Path) -> None:
+        """Write one ONNX file: raw uint8 pixels in; label, confidence and is_ood out."""
+        from macs.detector.export import export
+
+        export(self, path)
+
+    def export_int8(
+        self,
+        path: str | Path,
+        images: ImageSet,
+        ood: Mapping[str, ImageSet] | None = None,
+        max_drop: float = 0.5,
+        progress: bool = False,
+    ) -> "Quantised":
+        """As `export`, in 8-bit integers; refused where accuracy, or AUROC on an OOD set, falls by more points.
+
+        `images` are labelled ID images that the network was not trained on. Some of them give the ranges of the
+        integers; the others measure the loss and calibrate the 8-bit network anew.
+        """
+        from macs.detector.int8 import export_int8
+
+        return export_int8(self, path, images, ood or {}, max_drop, progress)
+
+    def _run(self, images: ImageSet, progress: bool = False) -> Answers:
+        return run_net(self.net, images, self.score, precision=PRECISION, progress=progress)
+
+    def _class_names(self, images: ImageSet) -> tuple[str, ...]:
+        """The names of the network's classes, which the images' labels must count by."""
+        outputs = count_outputs(self.net, images.size)
+        names = tuple(self.classes) or images.classes or tuple(map(str, range(outputs)))
+        if len(names) != outputs:
+            whose = "the detector was given" if self.classes else f"{images.name} has"
+            raise MacsError(
+                f"The network tells {outputs} classes apart, but {whose} {len(names)} ({_few(names)}); "
+                "give the classes that it was trained with."
+            )
+        if images.labels is not None and images.classes != names:
+            raise MacsError(
+                f"{images.name} has the classes {_few(images.classes)}, but the detector was given {_few(names)}; "
+                "the labels must count the same classes in the same order."
+            )
+        return names
+
+
+def score_of_logits(name: str) -> Score:
+    """A score by its name, refused where it has a state, which a detector file has no place for yet."""
+    scorer = scores.get(name)
+    if scorer.needs_features or scorer.needs_training or scorer.needs_pixels:
+        raise MacsError(
+            f"A detector needs a score of the logits, such as msp, maxlogit or energy: {name} reads "
+            f"{'pixels' if scorer.needs_pixels else 'features and is fitted to a network'}, which is only evaluated."
+        )
+    return scorer
+
+
+def count_outputs(net: nn.Module, size: int) -> int:
+    """How many classes a network tells apart, asked with one black image."""
+    with inference(net, PRECISION) as run:
+        try:
+            shape = tuple(run(torch.zeros(1, size, size, 3, dtype=torch.uint8)).logits.shape)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise MacsError(f"{nets.name_of(net)} cannot take {size} x {size} images: {reason}.") from None
+    if len(shape) != 2 or shape[0] != 1 or shape[1] < 2:
+        raise MacsError(
+            f"{nets.name_of(net)} gives an output of shape {shape} for one image; a classifier gives (1, classes)."
+        )
+    return int(shape[1])
+
+
+def _image_set(images: ImageSet | NDArray[np.uint8], size: int) -> ImageSet:
+    """One image or many, of any height and width, as a set of square ones of that size."""
+    if isinstance(images, ImageSet):
+        return images.resized(size)
+    array = np.asarray(images)
+    stack = array[None] if array.ndim == 3 else array
+    if stack.dtype != np.uint8 or stack.ndim != 4 or stack.shape[3] != 3 or 0 in stack.shape:
+        raise MacsError(
+            f"A detector takes raw uint8 RGB pixels 0..255, N x H x W x 3 or H x W x 3, "
+            f"not {array.dtype} of shape {array.shape}."
+        )
+    return ImageSet("images", stack if stack.shape[1:3] == (size, size) else Resized(stack, size))
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -1,0 +1,167 @@
+"""A detector as one ONNX file that needs neither macs nor torch: raw pixels in, verdicts out.
+
+images      uint8   N x H x W x 3    raw RGB pixels 0..255: scaling and normalisation are inside
+threshold   float32                  may be left out: the calibrated value is the default; K values if per class
+label       int64   N
+confidence  float32 N
+is_ood      bool    N
+"""
+
+import copy
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import macs
+from macs import nets
+from macs.detector._detector import Detector, Verdicts, score_of_logits
+from macs.detector.files import onnx_path
+from macs.errors import MacsError
+from macs.files import write_atomically
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from onnxruntime import InferenceSession
+
+OPSET = 18
+INPUT = "raw uint8 RGB pixels 0..255, N x H x W x 3, no normalisation"
+TOLERANCE = 1e-3  # far above rounding; beyond it the file is not the network
+
+
+class Graph(nn.Module):
+    """What the file computes, from bytes to verdicts."""
+
+    def __init__(self, detector: Detector) -> None:
+        super().__init__()
+        self.net = copy.deepcopy(detector.net).cpu().float().eval()
+        cast(Any, self.net).to(memory_format=torch.contiguous_format)  # torch's stub knows no memory format here
+        self.scorer = score_of_logits(detector.score)
+
+    def forward(self, images: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        pixels = images.permute(0, 3, 1, 2).float() / 255
+        logits = self.net(pixels)
+        label = logits.argmax(dim=1)
+        confidence = self.scorer.confidence(logits)
+        tau = threshold[label] if threshold.ndim else threshold
+        return label, confidence, ~(confidence >= tau)
+
+
+def export(detector: Detector, path: str | Path) -> None:
+    """Write the file, whole or not at all."""
+    path = onnx_path(path)
+    content = to_onnx(detector).SerializeToString()
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
+
+
+def to_onnx(detector: Detector) -> "ModelProto":
+    """The graph with its description, once ONNX Runtime has been seen to agree with PyTorch on it."""
+    model = translated(detector)
+    strip(model)
+    model.producer_name, model.producer_version = "macs", macs.__version__
+    describe(model, detector)
+    random = np.random.default_rng(0).integers(0, 256, (3, detector.size, detector.size, 3), dtype=np.uint8)
+    ours, theirs = detector.predict(random), run(session(model), random, detector.classes)
+    if not np.allclose(ours.confidences, theirs.confidences, rtol=TOLERANCE, atol=TOLERANCE):
+        raise MacsError(
+            f"The exported {nets.name_of(detector.net)} does not answer as the network itself does (its confidence is "
+            f"{theirs.confidences[0]:.4f} instead of {ours.confidences[0]:.4f}), so nothing was written."
+        )
+    return model
+
+
+def translated(detector: Detector) -> "ModelProto":
+    """What torch's exporter makes of the graph; images and threshold are its inputs."""
+    example = (torch.zeros(2, detector.size, detector.size, 3, dtype=torch.uint8), torch.tensor(detector.thresholds()))
+    try:
+        with quiet():
+            program = torch.onnx.export(
+                Graph(detector),
+                example,
+                dynamo=True,
+                opset_version=OPSET,
+                external_data=False,
+                verbose=False,
+                input_names=["images", "threshold"],
+                output_names=["label", "confidence", "is_ood"],
+                dynamic_shapes=({0: torch.export.Dim("batch")}, None),
+            )
+            assert program is not None
+            return program.model_proto
+    except Exception as error:  # torch.export meets a network that it cannot follow as nearly anything
+        reason = str(error.__cause__ or error).strip().splitlines()[0].rstrip(".")
+        raise MacsError(f"torch cannot export {nets.name_of(detector.net)} to ONNX: {reason}.") from error
+
+
+def describe(model: "ModelProto", detector: Detector, precision: str = "float32") -> None:
+    """Put the calibrated threshold and the words for a reader of the file into it."""
+    from onnx import helper, numpy_helper
+
+    graph = model.graph
+    others = [tensor for tensor in graph.initializer if tensor.name != "threshold"]
+    del graph.initializer[:]
+    # An input that is also an initializer may be left out, and then has the initializer's value.
+    graph.initializer.extend([*others, numpy_helper.from_array(detector.thresholds(), "threshold")])
+    helper.set_model_props(model, {**description(detector), "precision": precision})
+
+
+def description(detector: Detector) -> dict[str, str]:
+    """What a reader of the file needs to know, in words and in JSON."""
+    return {
+        "input": INPUT,
+        "preparation": detector.preparation,
+        "output": "label: number of the class; confidence: higher means ID; is_ood: confidence < threshold",
+        "threshold": "optional input; its default is the calibrated value",
+        "classes": json.dumps(detector.classes),
+        "score": detector.score,
+        "net": nets.name_of(detector.net),
+        "calibration": json.dumps(detector.calibrated.as_dict()),
+        "macs": macs.__version__,
+    }
+
+
+def strip(model: "ModelProto") -> None:
+    """Take out what the exporter noted of its own work: it is longer than the graph, with paths of this machine."""
+    graph = model.graph
+    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
+        del part.metadata_props[:]
+    for node in graph.node:
+        node.doc_string = ""
+    del graph.value_info[:]
+
+
+def session(model: "ModelProto | bytes") -> "InferenceSession":
+    """ONNX Runtime on the CPU, silent about the threshold that is both an input and a constant."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    content = model if isinstance(model, bytes) else model.SerializeToString()
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def run(onnx: "InferenceSession", images: NDArray[np.uint8], classes: tuple[str, ...]) -> Verdicts:
+    """The verdicts of an exported detector."""
+    label, confidence, is_ood = onnx.run(["label", "confidence", "is_ood"], {"images": images})
+    return Verdicts(label, confidence, is_ood, classes)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the exporter's remarks on packages that it could use and on its own deprecations."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,177 @@
+"""The exported detector in 8-bit integers: a quarter of the size, written only if it is nearly as good.
+
+Static quantisation: weights a channel each, activations a tensor each, with ranges from ID images. The 8-bit network
+is another network, so its threshold is calibrated anew to the same share kept, on images that gave no ranges.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from macs.data import ImageSet
+from macs.data.batches import scoring_batches
+from macs.detector._detector import Detector, Verdicts
+from macs.detector.calibration import Calibration, calibrate
+from macs.detector.export import describe, quiet, run, session, strip, to_onnx
+from macs.detector.files import onnx_path
+from macs.errors import MacsError
+from macs.files import write_atomically
+from macs.metrics import ood_metrics
+from macs.progress import track
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+RANGES = 256  # images that the ranges of activations come from, at most half of those given
+BATCH = 32
+OPERATORS = ["Conv", "Gemm", "MatMul", "Add", "Relu"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A share in [0, 1] before and after."""
+
+    float32: float
+    int8: float
+
+    @property
+    def drop(self) -> float:
+        """Points lost."""
+        return 100 * (self.float32 - self.int8)
+
+    def __str__(self) -> str:
+        return f"{self.float32:.2%} -> {self.int8:.2%} ({-self.drop:+.2f} points)"
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """What 8 bits cost, on images that gave no ranges, and the calibration that went into the file."""
+
+    images: int
+    accuracy: Change
+    auroc: dict[str, Change]
+    bytes_float32: int
+    bytes_int8: int
+    calibration: Calibration
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        size = f"{self.bytes_float32 / 1e6:.2f} MB -> {self.bytes_int8 / 1e6:.2f} MB"
+        lines = [f"float32 -> int8 on {self.images:,} images:", f"  accuracy {self.accuracy}"]
+        lines += [f"  AUROC against {name} {change}" for name, change in self.auroc.items()]
+        return "\n".join([*lines, f"  size {size}", str(self.calibration)])
+
+
+def export_int8(
+    detector: Detector,
+    path: str | Path,
+    images: ImageSet,
+    ood: Mapping[str, ImageSet],
+    max_drop: float = 0.5,
+    progress: bool = False,
+) -> Quantised:
+    """Quantise, measure, and write the file if nothing that is measured falls by more than `max_drop` points."""
+    path = onnx_path(path)
+    if images.labels is None or images.classes != detector.classes:
+        raise MacsError(f"int8 is measured by accuracy, so {images.name} must be labelled with the detector's classes.")
+    if len(images) < 2:
+        raise MacsError(f"int8 needs images for its ranges and others to measure on; {images.name} has {len(images)}.")
+    for_ranges, rest = images.resized(detector.size).split(min(RANGES, len(images) // 2))
+
+    whole = to_onnx(detector)
+    small = quantise(whole, for_ranges)
+    known = [verdicts(model, rest, detector, progress) for model in (whole, small)]
+    unknown = {
+        name: [verdicts(model, each.resized(detector.size), detector, progress) for model in (whole, small)]
+        for name, each in ood.items()
+    }
+    accuracy = Change(*(float((found.labels == rest.labels).mean()) for found in known))
+    auroc = {
+        name: Change(*(ood_metrics(a.confidences, b.confidences).auroc for a, b in zip(known, each, strict=True)))
+        for name, each in unknown.items()
+    }
+    for what, change in {"accuracy": accuracy, **{f"AUROC against {name}": c for name, c in auroc.items()}}.items():
+        if change.drop > max_drop:
+            raise MacsError(
+                f"int8 costs {change.drop:.2f} points of {what}, more than the {max_drop:g} allowed, so {path} was not "
+                "written; allow more with --max-drop, or export without --int8."
+            )
+
+    record = calibrate(
+        known[1].confidences,
+        known[1].labels,
+        rest.labels,
+        detector.classes,
+        keep=detector.calibrated.keep,
+        per_class=detector.calibrated.per_class,
+        score=detector.score,
+        data=images.name,
+    )
+    tuned = replace(detector, calibration=record)
+    passing = {
+        name: 1 - float(tuned.judge(found.labels, found.confidences, tuned.thresholds()).is_ood.mean())
+        for name, (_, found) in unknown.items()
+    }
+    tuned = replace(tuned, calibration=replace(record, passing=passing))
+    describe(small, tuned, precision="int8")
+    content = small.SerializeToString()
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
+    return Quantised(len(rest), accuracy, auroc, whole.ByteSize(), len(content), tuned.calibrated)
+
+
+def quantise(model: "ModelProto", images: ImageSet) -> "ModelProto":
+    """The graph with its layers in 8 bits; scaling, normalisation and score stay in float32."""
+    import onnx
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.batches = scoring_batches(images, BATCH)
+
+        def get_next(self) -> dict[str, Any] | None:
+            batch = next(self.batches, None)
+            return None if batch is None else {"images": batch.numpy()}
+
+    source = onnx.ModelProto()
+    source.CopyFrom(model)
+    # For the time being the threshold is a constant: the quantiser's own session would warn of it.
+    threshold = next(each for each in source.graph.input if each.name == "threshold")
+    source.graph.input.remove(threshold)
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        whole, small = Path(folder) / "float32.onnx", Path(folder) / "int8.onnx"
+        onnx.save(source, whole)
+        quantize_static(
+            whole,
+            small,
+            Reader(),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=OPERATORS,
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            activation_type=QuantType.QUInt8,
+            # 7 bits for weights: products of 8 overflow on CPUs without VNNI, and the threshold would not hold there.
+            reduce_range=True,
+        )
+        made = onnx.load(small)
+    made.graph.input.append(threshold)
+    strip(made)
+    return made
+
+
+def verdicts(model: "ModelProto", images: ImageSet, detector: Detector, progress: bool) -> Verdicts:
+    """What an exported detector says of a set of images."""
+    onnx = session(model)
+    batches = track(scoring_batches(images, BATCH), -(-len(images) // BATCH), f"scoring {images.name}", progress)
+    parts = [run(onnx, batch.numpy(), detector.classes) for batch in batches]
+    return Verdicts(
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([part.confidences for part in parts]),
+        np.concatenate([part.is_ood for part in parts]),
+        detector.classes,
+    )

@@ -1,0 +1,97 @@
+"""Verdicts for files in bounded memory: threads decode a little ahead of the network, and rows go out as they come."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from macs.detector._detector import PRECISION, Detector, Verdicts, score_of_logits
+from macs.detector.paths import Item, find_images, in_batches
+from macs.errors import MacsError
+from macs.inference import BATCH, inference
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+BLOCK = 32  # images that a thread decodes at a time
+AHEAD = 2 * BATCH // BLOCK  # blocks that may be decoded or waiting at any time
+THREADS = min(8, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One image: its class, confidence and verdict, or the reason why there are none."""
+
+    path: str
+    label: int | None = None
+    name: str | None = None
+    confidence: float | None = None
+    is_ood: bool | None = None
+    reason: str = ""
+
+
+class Picture(NamedTuple):
+    name: str
+    pixels: NDArray[np.uint8] | None
+    reason: str = ""
+
+
+def predict_files(detector: Detector, paths: Iterable[str | Path], threshold: float | None = None) -> Iterator[Row]:
+    """A row for each image, in the order in which the paths give them."""
+    thresholds = detector.thresholds(threshold)  # here, so that a mistake is raised now and not by the first row
+    return _rows(detector, paths, thresholds)
+
+
+def _rows(detector: Detector, paths: Iterable[str | Path], thresholds: NDArray[np.float32]) -> Iterator[Row]:
+    scorer = score_of_logits(detector.score)
+    blocks = in_batches(find_images(paths), BLOCK)
+    pictures = (picture for block in map_ahead(partial(decode, size=detector.size), blocks) for picture in block)
+    with inference(detector.net, PRECISION) as run:
+        for batch in in_batches(pictures, BATCH):
+            found: Iterator[tuple[int, str, float, bool]] = iter(())
+            pixels = [picture.pixels for picture in batch if picture.pixels is not None]
+            if pixels:
+                logits = run(torch.from_numpy(np.stack(pixels))).logits
+                labels, confidences = logits.argmax(dim=1).cpu().numpy(), scorer.confidence(logits).cpu().numpy()
+                found = _answers(detector.judge(labels, confidences, thresholds))
+            for name, image, reason in batch:
+                yield Row(name, reason=reason) if image is None else Row(name, *next(found))
+
+
+def _answers(verdicts: Verdicts) -> Iterator[tuple[int, str, float, bool]]:
+    confidences = (float(str(value)) for value in verdicts.confidences)  # the fewest digits that are the same float32
+    return zip(verdicts.labels.tolist(), verdicts.names, confidences, verdicts.is_ood.tolist(), strict=True)
+
+
+def decode(items: list[Item], size: int) -> list[Picture]:
+    """The pixels of each image, or the reason why it has none."""
+    pictures = []
+    for item in items:
+        try:
+            pictures.append(Picture(item.name, item.read(size)))
+        except MacsError as error:
+            pictures.append(Picture(item.name, None, str(error)))
+    return pictures
+
+
+def map_ahead(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
+    """map(function, items) by threads, in order, with no more than AHEAD results in memory."""
+    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="decoding")
+    pending: deque[Future[T]] = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) >= AHEAD:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,141 @@
+"""The promise of a threshold, checked on calibrations by the thousand."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from macs.detector.calibration import (
+    Calibration,
+    calibrate,
+    conformal_threshold,
+    images_needed,
+    rank,
+    thresholds_by_class,
+)
+from macs.errors import MacsError
+
+TRIALS = 2000
+
+
+@pytest.mark.parametrize(("keep", "parts"), [(0.9, 10), (0.95, 20), (0.99, 100), (0.999, 1000), (0.5, 2)])
+def test_the_rank_is_computed_in_the_decimals_that_were_written(keep, parts):
+    """1 - 0.9 is 0.0999... in binary, and ten times that would be rounded down to 0."""
+    assert [rank(n, keep) for n in range(3000)] == [(n + 1) // parts for n in range(3000)]
+
+
+@pytest.mark.parametrize("keep", [0.1, 0.5, 0.75, 0.9, 0.95, 0.97, 0.99])
+def test_images_needed_is_the_least_number_with_a_rank(keep):
+    assert images_needed(keep) == next(n for n in range(1000) if rank(n, keep) >= 1)
+
+
+@pytest.mark.parametrize(("n", "keep"), [(19, 0.95), (20, 0.95), (100, 0.9), (7, 0.01), (1, 0.5)])
+def test_the_threshold_is_the_kth_smallest_confidence(n, keep):
+    confidences = np.random.default_rng(n).normal(size=n).astype(np.float32)
+    found = conformal_threshold(confidences, keep)
+    assert found.value == sorted(confidences.tolist())[found.rank - 1]
+    assert found.images == n
+
+
+@pytest.mark.parametrize(("n", "keep"), [(19, 0.95), (59, 0.9), (200, 0.95), (37, 0.7)])
+def test_over_many_calibrations_the_share_kept_has_the_stated_distribution(n, keep):
+    """With confidences from a known distribution, the share of new images kept is computed and not estimated."""
+    drawn = np.random.default_rng(0).normal(size=(TRIALS, n))
+    found = [conformal_threshold(row, keep) for row in drawn]
+    kept = stats.norm.sf([each.value for each in found])
+    k = found[0].rank
+    error = kept.std() / TRIALS**0.5
+    assert kept.mean() == pytest.approx(1 - k / (n + 1), abs=4 * error)
+    assert 1 - k / (n + 1) >= keep
+    assert stats.kstest(kept, stats.beta(n + 1 - k, k).cdf).pvalue > 0.001
+    low, high = found[0].interval
+    assert np.mean((low <= kept) & (kept <= high)) == pytest.approx(0.95, abs=0.02)
+
+
+def test_ties_keep_more_and_never_less():
+    """Confidences on a coarse grid: half of them tie with the threshold."""
+    random = np.random.default_rng(0)
+    values, chances = np.arange(5), np.array([0.02, 0.05, 0.4, 0.4, 0.13])
+    drawn = random.choice(values, p=chances, size=(TRIALS, 59))
+    kept = [chances[values >= conformal_threshold(row, 0.9).value].sum() for row in drawn]
+    assert np.mean(kept) > 0.93
+
+
+def test_within_each_predicted_class_the_promise_holds_where_one_threshold_for_all_breaks_it():
+    """The third class has lower confidences: one threshold for all rejects it far more often."""
+    random = np.random.default_rng(0)
+    centres = np.array([0.0, 0.5, -2.0])
+    predictions = random.integers(0, 3, (TRIALS, 120))
+    drawn = random.normal(size=predictions.shape) + centres[predictions]
+    each = [thresholds_by_class(row, label, "abc", 0.9) for row, label in zip(drawn, predictions, strict=True)]
+    taus = np.array([[one.value for one in found] for found in each])
+    kept = stats.norm.sf(taus - centres).mean(axis=0)
+    assert (kept > 0.9).all() and (kept < 0.94).all()
+    for_all = np.array([conformal_threshold(row, 0.9).value for row in drawn])
+    assert stats.norm.sf(for_all - centres[2]).mean() < 0.8
+    assert [one.group for one in each[0]] == ["a", "b", "c"]
+
+
+def test_too_few_images_say_how_many_are_needed():
+    with pytest.raises(MacsError, match="at least 19 calibration images, and there are 18"):
+        conformal_threshold(np.zeros(18), 0.95)
+    assert conformal_threshold(np.zeros(19), 0.95).rank == 1
+
+
+def test_classes_with_too_few_images_are_all_named():
+    predictions = np.repeat([0, 1, 2], [3, 9, 8])
+    with pytest.raises(MacsError, match=r"at least 9 images .* fewer: cat \(3\), owl \(8\);"):
+        thresholds_by_class(np.zeros(20), predictions, ("cat", "dog", "owl"), 0.9)
+    with pytest.raises(MacsError, match=r"dog \(0\)"):
+        thresholds_by_class(np.zeros(20), np.zeros(20, np.int64), ("cat", "dog"), 0.9)
+
+
+@pytest.mark.parametrize("keep", [0, 1, -0.1, 1.5, float("nan"), 95])
+def test_a_share_is_a_share(keep):
+    with pytest.raises(MacsError, match="between 0 and 1"):
+        conformal_threshold(np.zeros(100), keep)
+
+
+def test_an_infinite_threshold_is_refused():
+    with pytest.raises(MacsError, match="-inf"):
+        conformal_threshold(np.full(20, -np.inf), 0.9)
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+def test_a_record_survives_json(per_class):
+    random = np.random.default_rng(0)
+    confidences, predictions = random.random(90).astype(np.float32), np.arange(90) % 3
+    record = calibrate(
+        confidences,
+        predictions,
+        np.zeros(90, np.int64),
+        ("a", "b", "c"),
+        keep=0.9,
+        per_class=per_class,
+        score="msp",
+        data="x",
+    )
+    again = Calibration.from_dict(json.loads(json.dumps(record.as_dict())))
+    assert again == record
+    assert again.values.dtype == np.float32 and again.values.shape == ((3,) if per_class else ())
+    assert record.accuracy == pytest.approx(1 / 3)
+    # The value must be the float32 itself: the image that set the threshold has to reach it.
+    assert all(np.float32(one.value) in confidences for one in again.thresholds)
+
+
+def test_the_record_in_words_says_what_is_promised():
+    found = calibrate(
+        np.linspace(0, 1, 99, dtype=np.float32),
+        np.zeros(99, np.int64),
+        None,
+        "ab",
+        keep=0.95,
+        per_class=False,
+        score="msp",
+        data="photos",
+    )
+    low, high = stats.beta(95, 5).interval(0.95)
+    for words in ("99 images of photos", "n = 99, k = 5", f"{low:.1%} to {high:.1%}", "at least 0.95"):
+        assert words in str(found)
+    assert "ccuracy" not in str(found)

@@ -1,0 +1,202 @@
+"""Verdicts, against the network and the threshold applied by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from dots import Dots
+from PIL import Image
+from torch import nn
+
+import macs
+from macs.data import ImageSet
+from macs.data.pictures import fit
+from macs.detector import Detector
+from macs.errors import MacsError
+from tiny import STRIPES, noise, stripes
+
+SCORES = {
+    "msp": lambda logits: logits.softmax(1).max(1).values,
+    "maxlogit": lambda logits: logits.max(1).values,
+    "energy": lambda logits: logits.logsumexp(1),
+}
+
+
+def by_hand(net: nn.Module, pixels: np.ndarray) -> torch.Tensor:
+    with torch.no_grad():
+        return net.eval()(torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_verdicts_are_what_network_score_and_rank_give_by_hand(trained, validation, score):
+    detector = Detector(trained, score).calibrate(validation, keep=0.9)
+    confidences = SCORES[score](by_hand(trained, validation.pixels[:]))
+    tau = np.sort(confidences.numpy())[101 // 10 - 1]
+    assert detector.thresholds() == pytest.approx(tau, rel=1e-5)
+
+    unknown = noise(40, seed=8)
+    logits = by_hand(trained, unknown.pixels[:])
+    found = detector.predict(unknown)
+    np.testing.assert_array_equal(found.labels, logits.argmax(1))
+    np.testing.assert_allclose(found.confidences, SCORES[score](logits), rtol=1e-5)
+    np.testing.assert_array_equal(found.is_ood, found.confidences < np.float32(tau))
+    assert found.names == [STRIPES[label] for label in found.labels]
+    assert len(found) == 40
+
+
+def test_of_its_calibration_images_a_detector_keeps_all_but_those_below_the_kth(detector, validation):
+    verdicts = detector.predict(validation)
+    distinct_below = np.sum(verdicts.confidences < detector.thresholds())
+    assert verdicts.is_ood.sum() == distinct_below <= 101 // 10 - 1
+
+
+def test_the_record_has_accuracy_and_the_share_of_outliers_that_pass(trained, validation):
+    unknown = noise(50, seed=9)
+    detector = Detector(trained).calibrate(validation, outliers={"noise": unknown})
+    record = detector.calibrated
+    predicted = by_hand(trained, validation.pixels[:]).argmax(1).numpy()
+    assert record.accuracy == np.mean(predicted == validation.labels)
+    passed = SCORES["msp"](by_hand(trained, unknown.pixels[:])).numpy() >= record.thresholds[0].value
+    assert record.passing == {"noise": passed.mean()}
+    assert (record.data, record.images, record.keep, record.score) == ("stripes", 100, 0.95, "msp")
+
+
+def test_one_threshold_a_predicted_class(trained, validation):
+    detector = Detector(trained, "maxlogit").calibrate(validation, keep=0.8, per_class=True)
+    logits = by_hand(trained, validation.pixels[:])
+    labels, confidences = logits.argmax(1).numpy(), logits.max(1).values.numpy()
+    for label in range(3):
+        group = np.sort(confidences[labels == label])
+        assert detector.thresholds()[label] == pytest.approx(group[(len(group) + 1) // 5 - 1], rel=1e-5)
+    found = detector.predict(noise(30, seed=4))
+    taus = detector.thresholds()[found.labels]
+    np.testing.assert_array_equal(found.is_ood, found.confidences < taus)
+
+
+def test_a_set_an_array_and_single_images_get_the_same_verdicts(detector, validation):
+    whole = detector.predict(validation)
+    array = detector.predict(validation.pixels[:])
+    one = [detector.predict(image) for image in validation.pixels[:5]]
+    np.testing.assert_allclose(array.confidences, whole.confidences)
+    np.testing.assert_allclose([each.confidences[0] for each in one], whole.confidences[:5], rtol=1e-5)
+    assert [each.labels[0] for each in one] == whole.labels[:5].tolist()
+
+
+@pytest.mark.parametrize("shape", [(30, 47), (47, 30), (16, 20), (33, 33)])
+def test_images_of_another_size_are_fitted_as_files_are(detector, shape):
+    images = np.random.default_rng(0).integers(0, 256, (4, *shape, 3), dtype=np.uint8)
+    fitted = np.stack([fit(Image.fromarray(image), 16) for image in images])
+    expected = detector.predict(fitted)
+    np.testing.assert_array_equal(detector.predict(images).confidences, expected.confidences)
+    if shape[0] == shape[1]:
+        np.testing.assert_array_equal(detector.predict(ImageSet.from_array(images)).confidences, expected.confidences)
+
+
+def test_the_threshold_can_be_overridden(detector, trained, validation):
+    confidences = detector.predict(validation).confidences
+    middle = float(np.median(confidences))
+    found = detector.predict(validation, threshold=middle)
+    np.testing.assert_array_equal(found.is_ood, confidences < np.float32(middle))
+    each = Detector(trained).calibrate(validation, keep=0.8, per_class=True)
+    np.testing.assert_array_equal(each.predict(validation, threshold=middle).is_ood, found.is_ood)
+    with pytest.raises(MacsError, match="must be a number"):
+        detector.predict(validation, threshold=float("nan"))
+
+
+def test_a_confidence_that_is_no_number_is_ood(detector):
+    labels, confidences = np.array([0, 1]), np.array([np.nan, 1.0], np.float32)
+    assert detector.judge(labels, confidences, np.float32(0.5).reshape(())).is_ood.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        np.zeros((2, 16, 16, 3), np.float32),
+        np.zeros((2, 3, 16, 16), np.uint8),
+        np.zeros((16, 16), np.uint8),
+        np.zeros((0, 16, 16, 3), np.uint8),
+    ],
+)
+def test_what_is_not_raw_pixels_is_refused_with_what_to_give(detector, images):
+    with pytest.raises(MacsError, match="raw uint8 RGB pixels 0..255"):
+        detector.predict(images)
+
+
+def test_without_calibration_there_is_no_verdict(trained, validation, tmp_path):
+    bare = Detector(trained)
+    bare.calibrate(validation)
+    for action in (
+        lambda: bare.predict(validation),
+        lambda: bare.predict_files([tmp_path]),
+        lambda: bare.save(tmp_path / "d.safetensors"),
+    ):
+        with pytest.raises(MacsError, match=r"no threshold yet; go on with the one that \.calibrate"):
+            action()
+
+
+def test_labels_are_not_needed_and_classes_are_then_numbered(trained, validation):
+    unlabelled = ImageSet.from_array(validation.pixels[:])
+    detector = Detector(trained).calibrate(unlabelled)
+    assert detector.classes == ("0", "1", "2")
+    assert detector.calibrated.accuracy is None
+    assert Detector(trained, classes=STRIPES).calibrate(unlabelled).classes == STRIPES
+
+
+def test_classes_that_do_not_fit_are_refused(trained, validation):
+    pixels, labels = validation.pixels[:], validation.labels
+    four = ImageSet.from_array(pixels, labels, ("a", "b", "c", "d"), name="four")
+    with pytest.raises(MacsError, match=r"3 classes apart, but four has 4 \(a, b, c, d\)"):
+        Detector(trained).calibrate(four)
+    with pytest.raises(MacsError, match="3 classes apart, but the detector was given 2"):
+        Detector(trained, classes=("a", "b")).calibrate(validation)
+    with pytest.raises(MacsError, match="stripes has the classes horizontal, vertical, plain, but the detector was"):
+        Detector(trained, classes=("vertical", "horizontal", "plain")).calibrate(validation)
+
+
+@pytest.mark.parametrize("score", ["knn", "vim", "ash", "odin"])
+def test_scores_with_a_state_of_their_own_are_refused(trained, score):
+    with pytest.raises(MacsError, match=f"score of the logits.*{score}"):
+        Detector(trained, score)
+
+
+def test_an_unknown_score_is_named(trained):
+    with pytest.raises(MacsError, match="did you mean 'msp'"):
+        Detector(trained, "mps")
+
+
+def test_a_network_that_cannot_take_the_images_or_is_no_classifier_says_so(validation):
+    with pytest.raises(MacsError, match="cannot take 16 x 16 images"):
+        Detector(nn.Sequential(nn.Flatten(), nn.Linear(5, 3))).calibrate(validation)
+    with pytest.raises(MacsError, match=r"shape \(1, 3, 16, 16\) for one image"):
+        Detector(nn.ReLU()).calibrate(validation)
+
+
+def test_a_network_in_training_mode_is_run_in_evaluation_mode_and_left_as_it_was(trained, validation):
+    expected = Detector(trained).calibrate(validation).thresholds()
+    trained.train()
+    try:
+        assert Detector(trained).calibrate(validation).thresholds() == expected
+        assert trained.training
+    finally:
+        trained.eval()
+
+
+def test_a_constant_network_keeps_everything(validation):
+    """All confidences are tied at the threshold, and what reaches it is kept."""
+    net = Dots()
+    for parameter in net.parameters():
+        nn.init.zeros_(parameter)
+    detector = Detector(net).calibrate(validation)
+    assert not detector.predict(stripes(50, seed=11)).is_ood.any()
+
+
+def test_calibrating_again_replaces_the_record_and_leaves_the_first_detector(detector, validation):
+    again = detector.calibrate(validation, keep=0.5)
+    assert again.calibrated.keep == 0.5 and detector.calibrated.keep == 0.9
+    assert again.thresholds() > detector.thresholds()
+    assert replace(again, calibration=detector.calibration).thresholds() == detector.thresholds()
+
+
+def test_the_name_at_the_top_is_the_class():
+    assert macs.Detector is Detector

@@ -1,0 +1,209 @@
+"""`macs calibrate`, `macs predict` and `macs export` as a user meets them."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from dots import Dots
+from PIL import Image
+
+import macs
+from macs import cli, nets
+from macs.detector import Detector
+from macs.detector.export import session
+from macs.recipe import PRETRAINING
+from tiny import STRIPES, noise, stripes
+
+
+def run(*arguments: object, expect: int = 0) -> None:
+    """Call the command in this process; a success may or may not raise SystemExit(0)."""
+    sys.argv = ["macs", *map(str, arguments)]
+    code: object = 0
+    try:
+        cli.main()
+    except SystemExit as end:
+        code = end.code or 0
+    assert code == expect
+
+
+def refused(capsys, *arguments: object) -> str:
+    """The one sentence that a mistake gets."""
+    run(*arguments, expect=2)
+    captured = capsys.readouterr()
+    assert captured.out == "" and "Traceback" not in captured.err
+    (line,) = captured.err.strip().splitlines()
+    return line
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, trained) -> Path:
+    """Images in folders, a run that was trained on some of them, and a detector of it."""
+    root = tmp_path_factory.mktemp("images")
+    for split, seed in (("train", 1), ("val", 2)):
+        images = stripes(60, seed)
+        for i, (pixels, label) in enumerate(zip(images.pixels[:], images.labels, strict=True)):
+            path = root / "mine" / split / STRIPES[label] / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    (root / "unknown").mkdir()
+    for i, pixels in enumerate(noise(20, seed=4).pixels[:]):
+        Image.fromarray(pixels).save(root / "unknown" / f"{i}.jpg")
+    np.save(root / "flat.npy", stripes(50, seed=7).pixels)
+    recipe = replace(PRETRAINING, net="wrn-10-1", id=str(root / "mine"), size=16)
+    (root / "run").mkdir()
+    (root / "run" / "recipe.toml").write_text(recipe.to_toml())
+    nets.save(trained, root / "run" / "net.safetensors")
+    run("calibrate", root / "run", "--out", root / "d.safetensors", "--outliers", root / "unknown")
+    return root
+
+
+def test_a_run_becomes_a_detector(root, capsys, trained):
+    out = root / "again.safetensors"
+    run("calibrate", root / "run", "--keep", "0.8", "--outliers", root / "unknown", "--out", out, "--json")
+    told = json.loads(capsys.readouterr().out)
+    val = macs.data.load(root / "mine", "val", size=16)
+    by_hand = Detector(trained).calibrate(val, keep=0.8, outliers={"x": macs.data.load(root / "unknown", size=16)})
+    assert told["images"] == 60 and told["thresholds"][0]["rank"] == 12
+    assert told["thresholds"][0]["value"] == pytest.approx(float(by_hand.thresholds()), rel=1e-5)
+    assert told["passing"] == {str(root / "unknown"): by_hand.calibrated.passing["x"]}
+    detector = Detector.load(out)
+    assert detector.classes == tuple(sorted(STRIPES)) and detector.size == 16
+    assert detector.recipe is not None and detector.recipe["method"] == "msp"
+    run("calibrate", root / "run", "--per-class", "--keep", "0.5", "--score", "energy", "--out", out)
+    text = capsys.readouterr().out
+    assert "within each predicted class" in text and "vertical:" in text and str(out) in text
+
+
+def test_a_checkpoint_and_images_without_labels(root, capsys, tmp_path):
+    arguments = ["--net", "wrn-10-1", "--checkpoint", root / "run" / "net.safetensors", "--images", root / "flat.npy"]
+    run("calibrate", *arguments, "--size", 16, "--out", tmp_path / "d.safetensors", "--json")
+    assert json.loads(capsys.readouterr().out)["accuracy"] is None
+    assert Detector.load(tmp_path / "d.safetensors").classes == ("0", "1", "2")
+    run("calibrate", *arguments, "--size", 16, "--classes", *STRIPES, "--out", tmp_path / "d.safetensors")
+    assert Detector.load(tmp_path / "d.safetensors").classes == STRIPES
+
+
+def test_each_format_says_the_same(root, capsys, tmp_path):
+    paths = [root / "unknown", root / "flat.npy"]
+    run("predict", *paths, "--detector", root / "d.safetensors")
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert len(rows) == 70
+    run("predict", *paths, "--detector", root / "d.safetensors", "--json")
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["path"] for each in objects] == [row["path"] for row in rows]
+    assert [json.dumps(each["is_ood"]) for each in objects] == [row["is_ood"] for row in rows]
+    run("predict", *paths, "--detector", root / "d.safetensors", "--out", tmp_path / "x.parquet")
+    assert pyarrow.parquet.read_table(tmp_path / "x.parquet")["label"].to_pylist() == [o["label"] for o in objects]
+    run("predict", *paths, "--detector", root / "d.safetensors", "--format", "table", "--out", tmp_path / "x")
+    assert len((tmp_path / "x").read_text().splitlines()) == 71
+    assert capsys.readouterr().out == ""
+
+
+def test_a_broken_file_gets_a_row_and_the_exit_code_says_so(root, capsys, tmp_path):
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    (tmp_path / "b.png").touch()
+    run("predict", tmp_path, tmp_path / "gone.png", "--detector", root / "d.safetensors", "--json", expect=1)
+    captured = capsys.readouterr()
+    rows = [json.loads(line) for line in captured.out.splitlines()]
+    assert [row["is_ood"] is None for row in rows] == [False, True, True]
+    assert "b.png" in rows[1]["reason"] and "gone.png" in rows[2]["reason"]
+    assert captured.err.strip() == "2 of 3 images could not be read; their rows say why."
+
+
+def test_the_threshold_is_overridden(root, capsys):
+    for threshold, ood in ((-1, "false"), (2, "true")):
+        run("predict", root / "unknown", "--detector", root / "d.safetensors", "--threshold", threshold)
+        assert {row["is_ood"] for row in csv.DictReader(capsys.readouterr().out.splitlines())} == {ood}
+
+
+def test_a_network_of_the_users_is_named_on_the_command_line(root, capsys, tmp_path):
+    detector = Detector(Dots()).calibrate(macs.data.load(root / "mine", "val", size=16))
+    detector.save(tmp_path / "own.safetensors")
+    assert "--net dots:Dots" in refused(capsys, "predict", root / "unknown", "--detector", tmp_path / "own.safetensors")
+    run("predict", root / "unknown", "--detector", tmp_path / "own.safetensors", "--net", "dots:Dots")
+    assert len(capsys.readouterr().out.splitlines()) == 21
+
+
+def test_a_detector_is_exported(root, capsys, tmp_path):
+    run("export", root / "d.safetensors", tmp_path / "d.onnx")
+    assert "raw uint8 RGB pixels" in capsys.readouterr().out
+    images = stripes(9, seed=9).pixels[:]
+    label, *_ = session((tmp_path / "d.onnx").read_bytes()).run(None, {"images": images})
+    np.testing.assert_array_equal(label, Detector.load(root / "d.safetensors").predict(images).labels)
+
+
+def test_a_detector_is_exported_in_8_bits(root, capsys, tmp_path):
+    detector = Detector(Dots()).calibrate(macs.data.load(root / "mine", "val", size=16))
+    detector.save(tmp_path / "own.safetensors")
+    known = ["--int8", "--images", root / "mine", "--ood", root / "unknown", "--net", "dots:Dots"]
+    run("export", tmp_path / "own.safetensors", tmp_path / "small.onnx", *known, "--max-drop", "100", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert told["images"] == 30 and told["bytes"] == (tmp_path / "small.onnx").stat().st_size
+    assert list(told["auroc"]) == [str(root / "unknown")]
+
+
+def mistakes(root: Path) -> list[tuple[list[object], str]]:
+    detector, out = ["--detector", root / "d.safetensors"], ["--out", root / "x.safetensors"]
+    whole = root / "mine" / "train"
+    return [
+        (["calibrate", *out], "Name a run folder, or give --net, --checkpoint and --images"),
+        (["calibrate", root / "nowhere", *out], "no recipe at"),
+        (["calibrate", root / "run", "--out", root / "x.pt"], "end in .safetensors"),
+        (["calibrate", root / "run", *out, "--split", "train"], "--split"),
+        (["calibrate", root / "run", *out, "--images", root / "gone"], "gone"),
+        (["calibrate", root / "trained-on-all", *out], f"trained on all of {whole}; give other ID images"),
+        (["predict", *detector], "Name at least one"),
+        (["predict", "x.png", "--detector", root / "gone.safetensors"], "no detector at"),
+        (["predict", "x.png", "--detector", root / "run" / "net.safetensors"], "it says that it is a macs-net"),
+        (["predict", "x.png", *detector, "--out", "x.xls"], "does not say its format"),
+        (["predict", "x.png", *detector, "--format", "parquet"], "--out"),
+        (["export", root / "d.safetensors", "x.pb"], "end in .onnx"),
+        (["export", root / "d.safetensors", "x.onnx", "--int8"], "--images"),
+        (["export", root / "d.safetensors", "x.onnx", "--ood", "svhn"], "--images"),
+        (["export", root / "gone.safetensors", "x.onnx"], "no detector at"),
+    ]
+
+
+def test_a_mistake_gets_one_sentence_and_most_need_no_torch(root, capsys):
+    (root / "trained-on-all").mkdir()
+    recipe = replace(PRETRAINING, net="wrn-10-1", id=str(root / "mine" / "train"), size=16)
+    (root / "trained-on-all" / "recipe.toml").write_text(recipe.to_toml())
+    nets.save(nets.build("wrn-10-1", 3), root / "trained-on-all" / "net.safetensors")
+    for arguments, words in mistakes(root):
+        assert words in refused(capsys, *arguments)
+    code = f"""
+import sys
+from macs.cli import main
+for arguments in {[[str(each) for each in arguments] for arguments, _ in mistakes(root)]!r}:
+    sys.argv = ["macs", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 2
+    assert "torch" not in sys.modules, arguments
+for command in ("calibrate", "predict", "export"):
+    sys.argv = ["macs", command, "--help"]
+    try:
+        main()
+    except SystemExit:
+        pass
+    assert "torch" not in sys.modules, command
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_mistakes_that_only_the_network_can_find(root, capsys):
+    out = ["--out", root / "x.safetensors"]
+    assert "at least 99" in refused(capsys, "calibrate", root / "run", "--keep", "0.99", *out)
+    assert "between 0 and 1" in refused(capsys, "calibrate", root / "run", "--keep", "95", *out)
+    assert "score of the logits" in refused(capsys, "calibrate", root / "run", "--score", "knn", *out)
+    refused(capsys, "calibrate", root / "run", "--classes", "a", "b", *out)
+    assert not (root / "x.safetensors").exists()

@@ -1,0 +1,127 @@
+"""Eight bits: what they cost is measured on other images than gave the ranges, and decides whether they are written."""
+
+import copy
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+from macs.detector import int8
+from macs.detector.export import session
+from macs.errors import MacsError
+from macs.metrics import ood_metrics
+from tiny import noise, stripes
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    return stripes(200, seed=12)
+
+
+@pytest.fixture(scope="module")
+def unknown():
+    return noise(80, seed=13)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def exported_once():
+    """One export and one quantisation for all tests: they take seconds, and are of the same detector each time."""
+    made = {}
+
+    def once(real):
+        def call(*given):
+            if real not in made:
+                made[real] = real(*given)
+            return copy.deepcopy(made[real])
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for function in (int8.to_onnx, int8.quantise):
+            patch.setattr(int8, function.__name__, once(function))
+        yield
+
+
+@pytest.fixture(scope="module")
+def small(detector, labelled, unknown, tmp_path_factory):
+    path = tmp_path_factory.mktemp("int8") / "d.onnx"
+    return path, detector.export_int8(path, labelled, {"noise": unknown}, max_drop=5)
+
+
+def test_the_measured_costs_are_those_of_the_written_file(small, detector, labelled, unknown):
+    path, result = small
+    _, rest = labelled.split(100)
+    found = session(path.read_bytes())
+    label, confidence, _ = found.run(None, {"images": rest.pixels[:]})
+    _, other, _ = found.run(None, {"images": unknown.pixels[:]})
+    assert result.images == 100
+    assert result.accuracy.int8 == np.mean(label == rest.labels)
+    assert result.auroc["noise"].int8 == pytest.approx(ood_metrics(confidence, other).auroc, abs=1e-4)
+    float32 = detector.predict(rest)
+    assert result.accuracy.float32 == np.mean(float32.labels == rest.labels)
+    assert np.abs(confidence - float32.confidences).mean() < 0.1
+
+
+def test_the_threshold_is_calibrated_anew_on_images_that_gave_no_ranges(small, detector, labelled):
+    path, result = small
+    rest = labelled.split(100)[1]
+    _, confidence, is_ood = session(path.read_bytes()).run(None, {"images": rest.pixels[:]})
+    tau = np.sort(confidence)[101 // 10 - 1]
+    assert result.calibration.thresholds[0].value == pytest.approx(tau, abs=1e-6)
+    assert result.calibration.keep == detector.calibrated.keep
+    assert is_ood.sum() <= 101 // 10 - 1
+    told = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    assert told["precision"] == "int8"
+    assert json.loads(told["calibration"])["thresholds"][0]["value"] == result.calibration.thresholds[0].value
+
+
+def test_layers_are_integers_and_the_file_is_a_quarter(small):
+    path, result = small
+    model = onnx.load(path)
+    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    dequantised = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
+    convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
+    assert len(convolutions) == 9
+    for node in convolutions:
+        assert held[dequantised[node.input[1]]].data_type == onnx.TensorProto.INT8
+    assert path.stat().st_size == result.bytes_int8 < 0.5 * result.bytes_float32
+    (optional,) = session(path.read_bytes()).get_overridable_initializers()
+    assert optional.name == "threshold"
+
+
+def test_beyond_the_limit_nothing_is_written(detector, labelled, unknown, tmp_path):
+    with pytest.raises(
+        MacsError, match=r"points of accuracy, more than the -200 allowed, so .*d\.onnx was not written"
+    ):
+        detector.export_int8(tmp_path / "d.onnx", labelled, {"noise": unknown}, max_drop=-200)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_drop_of_auroc_counts_too(detector, labelled, unknown, tmp_path, monkeypatch):
+    real = int8.verdicts
+
+    def worse(model, images, *rest):
+        found = real(model, images, *rest)
+        if images.name == "noise" and any(node.op_type == "QuantizeLinear" for node in model.graph.node):
+            found.confidences[:] = 1
+        return found
+
+    monkeypatch.setattr(int8, "verdicts", worse)
+    with pytest.raises(MacsError, match="points of AUROC against noise"):
+        detector.export_int8(tmp_path / "d.onnx", labelled, {"noise": unknown}, max_drop=5)
+    assert not list(tmp_path.iterdir())
+
+
+def test_images_that_cannot_measure_it_are_refused(detector, unknown, tmp_path):
+    with pytest.raises(MacsError, match="noise must be labelled"):
+        detector.export_int8(tmp_path / "d.onnx", unknown)
+    with pytest.raises(MacsError, match="stripes has 1"):
+        detector.export_int8(tmp_path / "d.onnx", stripes(1, seed=0))
+
+
+def test_the_result_in_words(small):
+    text = str(small[1])
+    for words in ("accuracy", "AUROC against noise", "points", "MB", "k = 10"):
+        assert words in text
+    json.dumps(small[1].as_dict())

@@ -1,0 +1,133 @@
+"""Which images files, folders and globs mean, against what the standard library finds."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from macs.detector import paths
+from macs.detector.paths import find_images, in_batches
+from macs.errors import MacsError
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in ("b.png", "a.jpg", "c/d.PNG", "c/e/f.webp", "c/e/g.png", "c1/h.png", "notes.txt", ".hidden.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "x.png").touch()
+    return tmp_path
+
+
+def names(*given: object) -> list[str]:
+    return [item.name for item in find_images(map(str, given))]
+
+
+def test_a_folder_means_every_image_below_it_in_order(tree):
+    inside = ["a.jpg", "b.png", "c/d.PNG", "c/e/f.webp", "c/e/g.png", "c1/h.png"]
+    assert names(tree) == [str(tree / name) for name in inside]
+
+
+def test_a_folder_larger_than_a_piece_is_listed_whole(tree, monkeypatch):
+    whole = names(tree)
+    for piece in (1, 2, 3):
+        monkeypatch.setattr(paths, "SORTED", piece)
+        assert sorted(names(tree)) == sorted(whole)
+
+
+def test_a_folder_is_not_listed_before_it_is_needed(tmp_path, monkeypatch):
+    """With pieces of 10 and 1,000 files, the first image is there after 10."""
+    for i in range(1000):
+        (tmp_path / f"{i}.png").touch()
+    monkeypatch.setattr(paths, "SORTED", 10)
+    listed = 0
+    scandir = os.scandir
+
+    class Counting:
+        def __init__(self, folder: Path) -> None:
+            self.entries = scandir(folder)
+
+        def __enter__(self) -> "Counting":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.entries.close()
+
+        def __iter__(self) -> "Counting":
+            return self
+
+        def __next__(self) -> os.DirEntry:
+            nonlocal listed
+            listed += 1
+            return next(self.entries)
+
+    monkeypatch.setattr(os, "scandir", Counting)
+    next(find_images([tmp_path]))
+    assert listed == 10
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*.png", "*", "c*/*.png", "**/*.png", "c/**", "**/e/*", "?.jpg", "[ab].*", "**/g.png"]
+)
+def test_globs_mean_what_they_mean_to_pathlib(tree, pattern):
+    """Hidden files apart, which a shell leaves out and pathlib does not."""
+    expected = set()
+    for match in tree.glob(pattern):
+        if not any(part.startswith(".") for part in match.relative_to(tree).parts):
+            expected |= set(names(match)) if match.is_dir() else {str(match)}
+    assert set(names(tree / pattern)) == expected
+
+
+def test_a_name_with_brackets_that_exists_is_no_glob(tmp_path):
+    (tmp_path / "a[1].png").touch()
+    (tmp_path / "a1.png").touch()
+    assert names(tmp_path / "a[1].png") == [str(tmp_path / "a[1].png")]
+
+
+def test_what_is_not_there_or_holds_nothing_is_said_when_it_is_read(tmp_path):
+    (tmp_path / "empty").mkdir()
+    found = list(find_images([tmp_path / "empty", tmp_path / "gone.png", tmp_path / "*.png"]))
+    assert len(found) == 3
+    for item in found:
+        with pytest.raises(MacsError, match=item.name.replace("*", r"\*")):
+            item.read(8)
+
+
+def test_a_link_in_a_circle_ends(tree):
+    (tree / "c" / "up").symlink_to(tree)
+    (tree / "broken.png").symlink_to(tree / "nowhere")
+    assert len([name for name in names(tree) if "broken" not in name]) == 6
+    assert len(names(tree / "**" / "*.png")) == 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_a_name_that_is_no_utf8_can_be_written(tmp_path):
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png")).touch()
+    (name,) = names(tmp_path)
+    assert name.encode().endswith(rb"/caf\xe9.png")
+
+
+def test_an_array_gives_its_images_by_number(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (3, 12, 12, 3), dtype=np.uint8)
+    np.save(tmp_path / "x.npy", images)
+    found = list(find_images([tmp_path / "x.npy"]))
+    assert [item.name for item in found] == [f"{tmp_path / 'x.npy'}[{i}]" for i in range(3)]
+    for item, image in zip(found, images, strict=True):
+        np.testing.assert_array_equal(item.read(12), image)
+    small = np.asarray(Image.fromarray(images[1]).resize((6, 6), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal(found[1].read(6), small)
+    np.save(tmp_path / "bad.npy", np.zeros((3, 4)))
+    (bad,) = find_images([tmp_path / "bad.npy"])
+    with pytest.raises(MacsError, match="float64"):
+        bad.read(6)
+
+
+@pytest.mark.parametrize(("count", "size"), [(0, 3), (1, 3), (3, 3), (7, 3)])
+def test_batches_hold_everything_once(count, size):
+    batches = list(in_batches(range(count), size))
+    assert [x for batch in batches for x in batch] == list(range(count))
+    assert all(len(batch) == size for batch in batches[:-1])

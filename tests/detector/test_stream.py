@@ -1,0 +1,125 @@
+"""Files of every kind to rows: none stops the others, and however many there are, memory stays as it is."""
+
+import threading
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from macs.detector import stream
+from macs.detector.paths import Item
+from macs.detector.stream import AHEAD, map_ahead
+from macs.errors import MacsError
+from tiny import noise, stripes
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tmp_path = tmp_path_factory.mktemp("files")
+    for i, pixels in enumerate(stripes(5, seed=1).pixels[:]):
+        Image.fromarray(pixels).save(tmp_path / f"a{i}.png")
+    whole = (tmp_path / "a0.png").read_bytes()
+    (tmp_path / "b-truncated.png").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "c-zero.jpg").touch()
+    (tmp_path / "d-text.png").write_text("not an image")
+    Image.new("1", (20_000, 20_000)).save(tmp_path / "e-bomb.png")
+    Image.new("RGB", (1, 1)).save(tmp_path / "f-one.png")
+    Image.new("CMYK", (40, 30)).save(tmp_path / "g-cmyk.jpg")
+    Image.new("I;16", (40, 30), 9000).save(tmp_path / "h-deep.png")
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "i-animated.gif", save_all=True, append_images=frames[1:])
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_every_file_gets_a_row_and_broken_ones_a_reason(detector, files):
+    rows = {Path(row.path).name: row for row in detector.predict_files([files])}
+    assert list(rows) == sorted(path.name for path in files.iterdir())
+    failed = {name for name, row in rows.items() if row.is_ood is None}
+    assert failed == {"b-truncated.png", "c-zero.jpg", "d-text.png", "e-bomb.png"}
+    for name in failed:
+        assert name in rows[name].reason and rows[name].label is rows[name].confidence is None
+    assert all(row.reason == "" for name, row in rows.items() if name not in failed)
+
+
+def test_rows_are_what_predict_says_of_the_same_images(detector, tmp_path):
+    images = noise(300, seed=2)  # more than a batch
+    for i, pixels in enumerate(images.pixels[:]):
+        Image.fromarray(pixels).save(tmp_path / f"{i:03}.png")
+    rows = list(detector.predict_files([tmp_path]))
+    expected = detector.predict(images)
+    assert [row.label for row in rows] == expected.labels.tolist()
+    assert [row.name for row in rows] == expected.names
+    np.testing.assert_allclose([row.confidence for row in rows], expected.confidences, rtol=1e-5)
+    near = np.abs(expected.confidences - detector.thresholds()) < 1e-5
+    assert ((np.array([row.is_ood for row in rows]) == expected.is_ood) | near).all()
+
+
+def test_confidences_are_written_with_the_digits_of_a_float32(detector, files):
+    (row,) = detector.predict_files([files / "a0.png"])
+    assert row.confidence is not None and len(str(row.confidence)) <= 12
+    assert np.float32(row.confidence) == detector.predict(np.asarray(Image.open(files / "a0.png"))).confidences[0]
+
+
+def test_the_threshold_can_be_overridden(detector, files):
+    paths = sorted(files.glob("a*.png"))
+    assert all(row.is_ood for row in detector.predict_files(paths, threshold=2))
+    assert not any(row.is_ood for row in detector.predict_files(paths, threshold=-1))
+    with pytest.raises(MacsError, match="must be a number"):
+        detector.predict_files(paths, threshold=float("inf"))
+
+
+def test_nothing_is_lost_where_whole_batches_cannot_be_read(dots, tmp_path):
+    paths = [tmp_path / f"{i}.png" for i in range(600)]
+    Image.new("RGB", (16, 16)).save(paths[599])
+    rows = list(dots.predict_files(paths))
+    assert [row.path for row in rows] == [str(path) for path in paths]
+    assert [row.is_ood is None for row in rows] == [True] * 599 + [False]
+
+
+def test_decoding_runs_ahead_by_a_fixed_number_and_keeps_the_order():
+    taken = 0
+
+    def source():
+        nonlocal taken
+        for i in range(10 * AHEAD):
+            taken += 1
+            yield i
+
+    results = map_ahead(lambda i: i * i, source())
+    for i in range(3 * AHEAD):
+        assert next(results) == i * i
+        assert taken <= i + AHEAD
+    assert list(results) == [i * i for i in range(3 * AHEAD, 10 * AHEAD)]
+
+
+def test_stopping_early_ends_the_threads(dots, files):
+    before = threading.active_count()
+    rows = dots.predict_files([files])
+    next(rows)
+    rows.close()
+    assert threading.active_count() == before
+
+
+def test_ten_times_the_images_take_no_more_memory(dots, monkeypatch):
+    """At 64 x 64 pixels the larger number of images would take 49 MB if they were kept."""
+    random = np.random.default_rng(0)
+
+    def read(size: int) -> np.ndarray:
+        if random.random() < 0.01:
+            raise MacsError("broken")
+        return np.zeros((size, size, 3), np.uint8)
+
+    def peak(count: int) -> int:
+        monkeypatch.setattr(stream, "find_images", lambda paths: (Item(str(i), read) for i in range(count)))
+        tracemalloc.start()
+        assert sum(1 for _ in dots.predict_files([])) == count
+        _, highest = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return highest
+
+    object.__setattr__(dots, "size", 64)
+    peak(600)  # the first use of anything allocates what stays
+    assert peak(4000) < 1.25 * peak(1000)

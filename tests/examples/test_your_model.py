@@ -1,0 +1,65 @@
+"""The example, run as it stands on images made here: red and green discs are known, noise is not."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from macs import cli
+from macs.detector import Detector
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "your_model.py"
+
+
+def disc(name: str, random: np.random.Generator) -> Image.Image:
+    """A red or a green disc, somewhere on a dark ground; the image is not square, so that it has to be cropped."""
+    image = Image.new("RGB", (90, 70), tuple(random.integers(0, 60, 3).tolist()))
+    (left, top), edge = random.integers(15, 30, 2).tolist(), int(random.integers(20, 35))
+    bright, dark = int(random.integers(150, 256)), int(random.integers(0, 60))
+    colour = (bright, dark, dark) if name == "ripe" else (dark, bright, dark)
+    ImageDraw.Draw(image).ellipse((left, top, left + edge, top + edge), fill=colour)
+    return image
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    random = np.random.default_rng(0)
+    root = tmp_path_factory.mktemp("photos")
+    for split, count in (("train", 40), ("val", 15), ("test", 10)):
+        for name in ("ripe", "unripe"):
+            folder = root / "known" / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                disc(name, random).save(folder / f"{i}.png")
+    for split, count in (("train", 40), ("test", 20)):
+        (root / "unknown" / split).mkdir(parents=True)
+        for i in range(count):
+            pixels = random.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / "unknown" / split / f"{i}.png")
+    return root
+
+
+def test_from_folders_to_verdicts(photos, tmp_path, capsys, monkeypatch):
+    example = runpy.run_path(str(EXAMPLE), run_name="your_model")
+    detector = example["main"](photos, tmp_path, pretrain_epochs=4, finetune_epochs=12)
+    assert isinstance(detector, Detector)
+    assert detector.classes == ("ripe", "unripe") and detector.size == 64
+    assert detector.calibrated.images == 30 and detector.calibrated.passing["unknown"] < 0.1
+    assert detector.calibrated.accuracy is not None and detector.calibrated.accuracy > 0.9
+    verdicts = [line for line in capsys.readouterr().out.splitlines() if line.startswith(str(photos))]
+    assert len(verdicts) == 40
+    assert sum(": unknown (" in line for line in verdicts if "/unknown/" in line) > 15
+    assert sum(": unknown (" not in line for line in verdicts if "/known/" in line) > 14
+
+    # The file goes on to the command line, where the user names the network.
+    monkeypatch.chdir(EXAMPLE.parent)
+    command = ["predict", photos / "unknown", "--detector", tmp_path / "detector.safetensors"]
+    monkeypatch.setattr("sys.argv", ["macs", *map(str, command), "--net", "your_model:SmallNet", "--format", "csv"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert len(lines) == 60
+    assert sum(line.split(",")[4] == "true" for line in lines) > 50
