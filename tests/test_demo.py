@@ -16,6 +16,7 @@ def test_the_demo_ends_with_a_table_and_runs_that_are_kept(short, tmp_path):
     first = demo.demo(tmp_path / "demo", progress=False)
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("net.safetensors")}
     assert len(written) == 3
+    assert first.report.read_text().startswith("<!doctype html>")
     second = demo.demo(tmp_path / "demo", progress=False)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("net.safetensors")} == written
     assert str(first) == str(second)

@@ -1,7 +1,7 @@
 """The paper's idea in a few minutes, with no download: digits 0 to 7 are known, everything else is not.
 
 A small WRN is pretrained on digits, then fine-tuned twice from the same weights, with outlier exposure and with MaCS.
-The plain classifier is scored as it is (MSP).
+The plain classifier is scored as it is (MSP). A report on the network of MaCS is written in the end.
 """
 
 import copy
@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from torch import nn
 
-from macs import data
+from macs import data, report
 from macs.evaluation import Evaluation, evaluate
 from macs.recipe import PRETRAINING, Recipe
 from macs.tables import percent, plain_text
@@ -30,10 +31,11 @@ OOD = {
 
 @dataclass(frozen=True)
 class DemoResult:
-    """One evaluation a method, and where the runs are."""
+    """One evaluation a method, where the runs are, and the report on MaCS."""
 
     evaluations: dict[str, Evaluation]
     folder: Path
+    report: Path
 
     def __rich__(self) -> Any:
         table = Table(title="AUROC ↑ in %, digits 0 to 7 against each OOD set", title_justify="left")
@@ -61,12 +63,18 @@ def demo(folder: str | Path = "runs/demo", *, seed: int = 0, progress: bool = Tr
     start = starting_net(pretraining, classes=len(train.classes))
     pretrain(start, train, recipe=pretraining, run=folder / "msp", resume=True, progress=progress)
 
-    evaluations = {"MSP": evaluate(start, test, ood, progress=progress)}
-    for title, method in (("OE", "oe"), ("MaCS", "macs")):
+    def tuned(method: str) -> nn.Module:
         net = copy.deepcopy(start)
         recipe = Recipe(epochs=FINETUNE_EPOCHS, batch_in=64, batch_out=64, lr=0.01, seed=seed)
         finetune(
             net, train, outliers, method=method, recipe=recipe, run=folder / method, resume=True, progress=progress
         )
-        evaluations[title] = evaluate(net, test, ood, progress=progress)
-    return DemoResult(evaluations, folder)
+        return net
+
+    page = folder / "report.html"
+    evaluations = {
+        "MSP": evaluate(start, test, ood, progress=progress),
+        "OE": evaluate(tuned("oe"), test, ood, progress=progress),
+        "MaCS": report.write(page, tuned("macs"), test, ood, run=folder / "macs", progress=progress),
+    }
+    return DemoResult(evaluations, folder, page)

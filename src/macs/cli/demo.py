@@ -22,3 +22,4 @@ def demo(*, out: Path = Path("runs/demo"), seed: Whole = 0, json: Json = False) 
     show(result, {name: each.as_dict() for name, each in result.evaluations.items()}, json)
     if not json:
         print(f"The runs are in {result.folder}: recipe.toml, metrics.jsonl and net.safetensors each.")
+        print(f"The report on MaCS is {result.report}; open it in a browser.")

@@ -1,0 +1,86 @@
+"""`macs report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from macs.cli._app import Data, Json, app, show
+from macs.errors import MacsError
+
+
+@app.command
+def report(
+    run: Path,
+    /,
+    *,
+    ood: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    id: str | None = None,
+    score: str | None = None,
+    out: Path | None = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Write what a run's network knows, and what it does not, as one HTML page that anybody can open.
+
+    The page holds a summary in words, a threshold to move, the tables of `macs evaluate`, plots, the training's curves,
+    and the images that go wrong first. It needs no server and loads nothing: send it, print it, keep it.
+
+        macs report runs/mine --ood svhn textures places365
+
+    Parameters
+    ----------
+    run
+        Folder of a finished run.
+    ood
+        OOD test sets: names from `macs data list`, folders of images, or .npy files
+        [default: the catalogue's OOD sets that are on disk; for digits, those that come with it].
+    id
+        ID test images [default: the test split of what the run was trained on].
+    score
+        Confidence: msp, energy, knn, ... (docs/scores.md) [default: what the run's method detects with].
+    out
+        File to write [default: report.html in the run folder].
+    """
+    from macs.data import load
+    from macs.data.loading import undivided
+    from macs.runs import RunFolder
+
+    folder = RunFolder(run)
+    recipe = folder.finished_recipe()
+    if id is None and undivided(recipe.id):
+        raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
+    names = ood if ood is not None else _ood_sets(recipe.id, data)
+    test = load(id or recipe.id, "test", root=data, size=recipe.size)
+    sets = {name: load(name, "test", root=data, size=recipe.size) for name in names}
+
+    from macs import methods, nets
+    from macs.devices import best_device
+    from macs.report import write
+
+    target = out or run / "report.html"
+    evaluation = write(
+        target,
+        nets.load(folder.net_file, recipe.net, classes=len(test.classes)).to(best_device()),
+        test,
+        sets,
+        run=run,
+        score=score or methods.build(recipe).score,
+        train=lambda: load(recipe.id, "train", root=data, size=recipe.size),
+    )
+    show(f"The report is in {target}; open it in a browser.", {"report": str(target), **evaluation.as_dict()}, json)
+
+
+def _ood_sets(id: str, data: Path | None) -> list[str]:
+    """OOD sets of the catalogue that are there; those that come with packages go with the ID set that does."""
+    from macs.data import available, catalog_rows
+    from macs.data.catalog import catalog
+
+    embedded = id in available() and bool(catalog[id].packages)
+    rows = (row for row in catalog_rows(data) if row.role == "ood" and "test" in row.found)
+    names = [row.name for row in rows if bool(catalog[row.name].packages) == embedded]
+    if not names:
+        raise MacsError(
+            "No OOD set of the catalogue is on disk; name at least one with --ood, or see `macs data list`."
+        )
+    return names

@@ -1,0 +1,47 @@
+"""The report: what a network knows and what it does not, as one HTML file that needs neither a server nor the internet.
+
+    macs.report.write("report.html", net, test, {"svhn": svhn}, run="runs/mine")
+
+It holds the summary in words, a threshold to move, both protocols and both conventions as tables, the plots, and the
+images that matter. The same network, images and run give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from macs.files import write_text
+
+if TYPE_CHECKING:  # torch is loaded by the first report, not by `import macs.report`
+    from torch import nn
+
+    from macs.data import ImageSet
+    from macs.evaluation import Evaluation
+    from macs.scores import Score, Train
+
+
+def write(
+    path: str | Path,
+    net: nn.Module,
+    test: ImageSet,
+    ood: Mapping[str, ImageSet],
+    *,
+    run: str | Path | None = None,
+    score: str | Score = "msp",
+    train: Train = None,
+    precision: str = "auto",
+    progress: bool = True,
+) -> Evaluation:
+    """Run the network over the ID test set and each OOD set once, write the page, and return its numbers.
+
+    `run` names the folder of the network's training; with it the page shows the recipe and the training curves. A score
+    that is fitted needs ID training images as `train`.
+    """
+    from macs.report.findings import find
+    from macs.report.page import render
+
+    findings = find(net, test, ood, run, score, train, precision, progress)
+    write_text(path, render(findings))
+    return findings.evaluation

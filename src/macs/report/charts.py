@@ -1,0 +1,165 @@
+"""Plots as geometry: paths in a square of 1000 x 1000 that the page stretches, and ticks that it sets in type.
+
+The page draws the lines with strokes that are not stretched and puts all words beside the square as text. So letters
+stay readable on a phone, colours follow the reader's light or dark mode, and no plotting library is needed.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from macs.evaluation import Evaluation
+from macs.report.findings import Judged
+from macs.report.thresholds import Confidences, Thresholds, written
+
+BINS = 200
+SMOOTHING = 0.02  # standard deviation of the density's kernel, as a share of the axis
+FAR = 3.0  # the axis goes at most so many times the range of the known confidences beyond it
+
+
+@dataclass(frozen=True)
+class Tick:
+    at: float  # percent of the axis
+    label: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    name: str
+    style: str  # the style sheet's class for its colour and dashes
+    path: str
+    area: str = ""  # the outline to fill, if any
+
+
+@dataclass(frozen=True)
+class Chart:
+    x_label: str
+    y_label: str
+    alt: str  # what it shows, for those who do not see it
+    curves: list[Curve]
+    x_ticks: list[Tick]
+    y_ticks: list[Tick] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Axis:
+    low: float
+    high: float
+
+    def at(self, values: ArrayLike) -> NDArray[np.float64]:
+        """Places between 0 and 1; what lies beyond an end is drawn at the end."""
+        return np.clip((np.asarray(values, np.float64) - self.low) / (self.high - self.low), 0, 1)
+
+    @classmethod
+    def around(cls, low: float, high: float) -> Self:
+        """From a round number to a round number, with all values between them."""
+        step = nice((high - low) / 15) if high > low else 0.5
+        return cls(step * math.floor(low / step + 1e-9), step * (math.ceil(high / step - 1e-9) + (high == low)))
+
+    def ticks(self, about: int = 5, percent: bool = False) -> list[Tick]:
+        """Round numbers along the axis."""
+        step = nice((self.high - self.low) / about)
+        digits = max(0, -math.floor(math.log10(step)) - 2 * percent)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        places = [number * step for number in range(first, last + 1)]
+        labels = [f"{100 * place:.{digits}f}%" if percent else f"{place:,.{digits}f}" for place in places]
+        return [Tick(at, label) for at, label in zip(in_percent(self.at(places)), labels, strict=True)]
+
+
+def nice(step: float) -> float:
+    """The next larger of 1, 2 and 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9))
+
+
+def in_percent(places: NDArray[np.float64]) -> list[float]:
+    return [round(100 * place, 2) for place in places.tolist()]
+
+
+def confidence_axis(known: Judged, unknown: Sequence[Judged]) -> Axis:
+    """From the lowest to the highest confidence, but not so far that the known images shrink to a line."""
+    ends = [(float(each.confidences.min()), float(each.confidences.max())) for each in (known, *unknown)]
+    low, high = ends[0]
+    far = FAR * (high - low or 1.0)
+    low = max(low - far, min(low for low, _ in ends))
+    high = min(high + far, max(high for _, high in ends))
+    return Axis.around(low, high)
+
+
+def path(x: ArrayLike, y: ArrayLike) -> str:
+    """A line through points of the unit square, y upwards; repeated points are left out."""
+    points = np.rint(1000 * np.stack([np.asarray(x, np.float64), 1 - np.asarray(y, np.float64)], axis=1)).astype(int)
+    moved = np.any(np.diff(points, axis=0, prepend=points[:1] - 1) != 0, axis=1)
+    drawn = points[moved].tolist()
+    return "M" + "L".join(f"{a} {b}" for a, b in (drawn if len(drawn) > 1 else 2 * drawn))  # one point is a round dot
+
+
+def survival(thresholds: Thresholds, names: Sequence[str], styles: Sequence[str]) -> Chart:
+    """The share of each set that a threshold keeps. Its x axis is the slider: one threshold is as wide as another."""
+    last = max(len(thresholds.values) - 1, 1)
+    places = np.arange(len(thresholds.values)) / last
+    curves = [
+        Curve(name, style, path(places, shares))
+        for name, style, shares in zip(names, styles, thresholds.shares, strict=True)
+    ]
+    labels = [written(value) for value in thresholds.values]
+    nearby = [np.flatnonzero(np.abs(places - part / 4) <= 0.03) for part in range(5)]
+    marks = [min(near.tolist(), key=lambda index: len(labels[index])) for near in nearby if len(near)]
+    ticks = [Tick(at, labels[mark]) for at, mark in zip(in_percent(places[marks]), marks, strict=True)]
+    alt = f"The share of each set that is kept falls as the threshold rises from {ticks[0].label} to {ticks[-1].label}."
+    return Chart("threshold, not to scale", "images kept", alt, curves, ticks, Axis(0, 1).ticks(percent=True))
+
+
+def roc(thresholds: Thresholds, styles: Sequence[str], evaluation: Evaluation) -> Chart:
+    """Share of unknown images caught against share of known images flagged, as the threshold rises."""
+    flagged = 1 - thresholds.shares
+    names = [result.name for result in evaluation.sets]
+    curves = [
+        Curve(name, style, path([*flagged[0], 1], [*caught, 1]))
+        for name, style, caught in zip(names, styles, flagged[1:], strict=True)
+    ]
+    areas = ", ".join(f"{result.name} {100 * result.full.auroc:.2f}%" for result in evaluation.sets)
+    alt = f"ROC curves; the areas under them are {areas}."
+    ticks = Axis(0, 1).ticks(percent=True)
+    return Chart("known images flagged", "unknown images caught", alt, curves, ticks, ticks)
+
+
+def density(axis: Axis, known: Judged, unknown: Judged, style: str) -> Chart:
+    """Where the confidences of the known and of one unknown set lie: equal areas, heights on a square-root scale."""
+    heights = [np.sqrt(smoothed(axis.at(each.confidences))) for each in (known, unknown)]
+    top = max(float(height.max()) for height in heights)
+    middles = (np.arange(BINS) + 0.5) / BINS
+    curves = []
+    for each, its_style, height in zip((known, unknown), ("known", style), heights, strict=True):
+        line = path([0, *middles, 1], np.pad(height, 1, mode="edge") / top)
+        curves.append(Curve(each.title, its_style, line, f"{line}L1000 1000L0 1000Z"))
+    medians = ", ".join(f"{np.median(each.confidences):.3g} for {each.title}" for each in (known, unknown))
+    return Chart("confidence", "", f"Distributions of the confidences; the median is {medians}.", curves, axis.ticks())
+
+
+def smoothed(places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A density over [0, 1] as BINS heights: a histogram under a Gaussian kernel, reflected at both ends."""
+    shares = np.histogram(places, BINS, (0, 1))[0] / len(places)
+    width = SMOOTHING * BINS
+    reach = math.ceil(4 * width)
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
+    return np.convolve(np.pad(shares, reach, mode="symmetric"), kernel / kernel.sum(), "valid") * BINS
+
+
+@dataclass(frozen=True)
+class Box:
+    """A set's confidences in five numbers: below each lie 5%, 25%, 50%, 75% and 95% of the images."""
+
+    name: str
+    style: str
+    numbers: list[float]
+    at: list[float]  # percent of the axis
+
+
+def box(axis: Axis, name: str, style: str, confidences: Confidences) -> Box:
+    numbers = np.quantile(confidences, [0.05, 0.25, 0.5, 0.75, 0.95])
+    return Box(name, style, numbers.tolist(), in_percent(axis.at(numbers)))

@@ -1,0 +1,92 @@
+"""All that a report rests on: what the network says of every image, its numbers, and how it was trained."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from macs import methods, scores
+from macs.data import ImageSet
+from macs.errors import MacsError
+from macs.evaluation import Evaluation, measure, run_net
+from macs.methods.macs import MarginBoundedConfidence
+from macs.progress import Epoch
+from macs.recipe import Recipe
+from macs.runs import RunFolder
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A set of images with one prediction and one confidence each; the reader knows it by its title."""
+
+    title: str
+    images: ImageSet
+    predictions: NDArray[np.int64]
+    confidences: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a run folder tells of a training."""
+
+    recipe: Recipe
+    margin: float | None  # of the method, if it has one
+    limit: float | None  # of the confidence gap: where the method stops pushing, if it does
+    epochs: list[Epoch]
+
+
+@dataclass(frozen=True)
+class Findings:
+    known: Judged
+    unknown: list[Judged]
+    evaluation: Evaluation
+    training: Training | None
+
+
+def find(
+    net: nn.Module,
+    test: ImageSet,
+    ood: Mapping[str, ImageSet],
+    run: str | Path | None,
+    score: str | scores.Score,
+    train: scores.Train,
+    precision: str,
+    progress: bool,
+) -> Findings:
+    """Every image passes through the network once; tables, plots and pictures come from the same answers."""
+    if test.labels is None:
+        raise MacsError(f"{test.name} has no labels to measure accuracy with; a folder needs one sub-folder a class.")
+    if not ood:
+        raise MacsError("There is no OOD set to report on; name at least one.")
+    training = read_training(Path(run)) if run is not None else None
+    name, scorer = str(score), scores.get(score) if isinstance(score, str) else score
+    fitted = scores.fit_all({name: scorer}, net, test, train, precision=precision, progress=progress)
+    if fitted.left_out:
+        raise MacsError(fitted.left_out[name])
+
+    def judge(title: str, images: ImageSet) -> Judged:
+        answers = run_net(net, images, scorer, precision, progress)
+        return Judged(title, images, answers.predictions, answers.confidences)
+
+    known = judge(test.name, test)
+    unknown = [judge(title, images) for title, images in ood.items()]
+    confidences = {each.title: each.confidences for each in unknown}
+    numbers = measure(test.name, known.predictions == test.labels, known.confidences, confidences, score=name)
+    return Findings(known, unknown, numbers, training)
+
+
+def read_training(folder: Path) -> Training:
+    """The recipe and the epochs of a run."""
+    recipe, file = RunFolder(folder).recipe, folder / "metrics.jsonl"
+    try:
+        epochs = [Epoch(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError, TypeError) as error:
+        raise MacsError(f"Cannot read the epochs of the training in {file}: {error}.") from None
+    method = methods.build(recipe)
+    bounded = isinstance(method, MarginBoundedConfidence) and (method.variant, method.reduction) == ("margin", "mean")
+    margin: float | None = getattr(method, "margin", None)
+    return Training(recipe, margin, margin if bounded else None, epochs)

@@ -1,0 +1,57 @@
+"""The training's curves, from the lines of a run's metrics.jsonl."""
+
+from dataclasses import dataclass
+
+from macs.progress import Epoch
+from macs.report.charts import Axis, Chart, Curve, Tick, path
+from macs.report.findings import Training
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    label: str
+    columns: dict[str, str]  # name of a line -> its field of an epoch
+    low: float | None = None  # end of the axis; without it that of the data
+    high: float | None = None
+    percent: bool = False
+    limit: float | None = None
+
+
+def charts(training: Training) -> list[tuple[str, Chart]]:
+    """The plots with their titles; a training without outliers has no confidences of outliers and no gap."""
+    epochs = training.epochs
+    if not epochs:
+        return []
+    outliers = any(epoch.confidence_out for epoch in epochs)
+    confidences = {"known": "confidence_in"} | ({"outliers": "confidence_out"} if outliers else {})
+    panels = [
+        Panel("Loss", "what training minimises", {"loss": "loss"}),
+        Panel("Accuracy", "training images named correctly", {"accuracy": "accuracy"}, None, 1.0, percent=True),
+        Panel("Confidence", "mean largest probability", confidences, 0.0, 1.0),
+    ]
+    if outliers:
+        highest = max(training.limit or 0.0, *(epoch.mcd for epoch in epochs))
+        label = "mean squared lead (MCD)"
+        panels.append(Panel("Confidence gap", label, {"gap": "mcd"}, 0.0, highest, limit=training.limit))
+    return [(panel.title, draw(panel, epochs)) for panel in panels]
+
+
+def draw(panel: Panel, epochs: list[Epoch]) -> Chart:
+    lines = {name: [getattr(epoch, key) for epoch in epochs] for name, key in panel.columns.items()}
+    low = min(map(min, lines.values())) if panel.low is None else panel.low
+    high = max(map(max, lines.values())) if panel.high is None else panel.high
+    up = Axis.around(low, high)
+    numbers = [epoch.epoch for epoch in epochs]
+    along = Axis(numbers[0], max(numbers[-1], numbers[0] + 1))
+    curves = [
+        Curve(name, style, path(along.at(numbers), up.at(line)))
+        for (name, line), style in zip(lines.items(), ("known", "s0"), strict=False)
+    ]
+    if panel.limit:
+        curves.append(Curve(f"margin {panel.limit:g}", "limit", path([0, 1], up.at([panel.limit] * 2))))
+    shown = [epoch for epoch in numbers if epoch % -(-len(numbers) // 6) == 0] or numbers
+    ticks = [Tick(round(100 * float(along.at(number)), 2), str(number)) for number in shown]
+    ends = "; ".join(f"{name} goes from {line[0]:.3g} to {line[-1]:.3g}" for name, line in lines.items())
+    alt = f"{panel.label}, over {len(epochs)} epochs: {ends}."
+    return Chart("epoch", panel.label, alt, curves, ticks, up.ticks(4, panel.percent))

@@ -1,0 +1,131 @@
+"""Findings -> the page: one HTML file with its style, script, numbers and pictures inside.
+
+Names of classes, sets and files come from the user's disk and are never trusted: the template escapes everything, and
+the page's own policy lets the browser run no script but ours and load nothing from anywhere.
+"""
+
+import base64
+import hashlib
+import json
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+import macs
+from macs.metrics import METRICS
+from macs.report import charts, history, pictures, thresholds
+from macs.report.findings import Findings
+from macs.tables import with_error
+
+FOLDER = Path(__file__).parent
+KEEP = 95  # percent of the known images that the page's first threshold keeps
+COLOURS = 7  # that the style sheet has for unknown sets; the eighth set looks like the first
+PICTURES = 8  # of each set, fewer where there are many sets
+ALL_PICTURES = 96
+
+
+def render(findings: Findings) -> str:
+    """The whole page."""
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "percent": percent,
+        "short": short,
+        "with_error": with_error,
+        "columns": columns,
+        "written": thresholds.written,
+    }
+    style, script = ((FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    page = environment.get_template("page.html").render(
+        style=Markup(style),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        version=macs.__version__,
+        **content(findings),
+    )
+    # A file name that is not valid UTF-8 reaches us with surrogates in it, which cannot be written.
+    return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def content(findings: Findings) -> dict[str, Any]:
+    """Everything that the template shows."""
+    known, unknown, evaluation = findings.known, findings.unknown, findings.evaluation
+    titles = [each.title for each in unknown]
+    styles = [f"s{index % COLOURS}" for index in range(len(unknown))]
+    axis = charts.confidence_axis(known, unknown)
+    choice = thresholds.choose([each.confidences for each in (known, *unknown)])
+    start = choice.keeping(KEEP)
+    count = max(4, min(PICTURES, ALL_PICTURES // (1 + len(unknown))))
+    classes = known.images.classes
+    return {
+        "known": known,
+        "classes": classes,
+        "sets": [
+            {
+                "title": each.title,
+                "style": style,
+                "result": result,
+                "caught": 1 - share,
+                "density": charts.density(axis, known, each, style),
+                "pictures": pictures.most_confident(each, classes, count),
+            }
+            for each, style, result, share in zip(
+                unknown, styles, evaluation.sets, choice.shares[1:, start], strict=True
+            )
+        ],
+        "pictures": pictures.least_confident(known, classes, count),
+        "evaluation": evaluation,
+        "metrics": METRICS,
+        "drawn": max(1, int(evaluation.images * evaluation.share)),
+        "by_auroc": sorted(evaluation.sets, key=lambda result: result.full.auroc),
+        "training": findings.training,
+        "history": history.charts(findings.training) if findings.training else [],
+        "survival": charts.survival(choice, [known.title, *titles], ["known", *styles]),
+        "roc": charts.roc(choice, styles, evaluation),
+        "axis": axis,
+        "boxes": [
+            charts.box(axis, each.title, style, each.confidences)
+            for each, style in zip((known, *unknown), ("known", *styles), strict=True)
+        ],
+        "start": start,
+        "threshold": choice.values[start],
+        "kept": choice.shares[0, start],
+        "steps": {"values": choice.values, "kept": choice.kept, "images": choice.images, "axis": [axis.low, axis.high]},
+        "presets": [
+            *((f"keep {keep}%", "of the known images", choice.keeping(keep)) for keep in (99, 95, 90)),
+            ("catch 95%", "of the unknown images", choice.catching(95)),
+        ],
+        "download": base64.b64encode(json.dumps(evaluation.as_dict(), indent=2).encode()).decode(),
+    }
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share for people; what is not quite nothing or all never reads as 0% or 100%."""
+    if share in (0, 1):
+        return f"{100 * share:.0f}%"
+    least = 0.5 * 10.0 ** -(digits + 2)
+    if 0 < share < least:
+        return f"<{10.0**-digits:.{digits}f}%"
+    if 1 - least < share < 1:
+        return f">{100 - 10.0**-digits:.{digits}f}%"
+    rounded = Decimal(100 * share).quantize(Decimal(10) ** -digits, ROUND_HALF_UP)  # as toFixed of page.js rounds
+    return f"{rounded}%"
+
+
+def short(value: float) -> str:
+    """A confidence in four digits, or as many more as keep one just below 1 from reading as 1."""
+    texts = (f"{value:.{digits}g}" for digits in range(4, 18))
+    return next(text for text in texts if text != "1" or value == 1)
+
+
+def columns(count: int) -> int:
+    """How many of so many plots stand side by side: three or four, as leaves fewer gaps."""
+    return count if count < 3 else min((3, 4), key=lambda wide: -count % wide)

@@ -1,0 +1,59 @@
+"""The images that matter: unknown ones of the highest confidence, known ones of the lowest, as PNG inside the page."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from macs.report.findings import Judged
+
+EDGE = 64  # larger images are shown at this size: a hundred of them must stay below two megabytes
+
+
+@dataclass(frozen=True)
+class Picture:
+    uri: str
+    name: str  # its file, or its place in the set
+    truth: str | None  # its class, where the set has classes
+    verdict: str  # the class that the network takes it for
+    right: bool
+    confidence: float
+
+
+def most_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Picture]:
+    """Unknown images that the network is surest of."""
+    order = np.argsort(-judged.confidences, kind="stable")[:count]
+    return [_picture(judged, classes, int(i), False) for i in order]
+
+
+def least_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Picture]:
+    """Known images that the network is least sure of."""
+    order = np.argsort(judged.confidences, kind="stable")[:count]
+    labels = judged.images.labels
+    return [_picture(judged, classes, int(i), labels is not None and labels[i] == judged.predictions[i]) for i in order]
+
+
+def _picture(judged: Judged, classes: Sequence[str], i: int, right: bool) -> Picture:
+    images, predicted = judged.images, int(judged.predictions[i])
+    return Picture(
+        uri=png_uri(images.pixels[np.array([i])][0]),
+        name=images.name_of(i),
+        truth=None if images.labels is None else images.classes[images.labels[i]],
+        verdict=classes[predicted] if predicted < len(classes) else f"class {predicted}",
+        right=right,
+        confidence=float(judged.confidences[i]),
+    )
+
+
+def png_uri(pixels: NDArray[np.uint8]) -> str:
+    """An image as the address of itself."""
+    image = Image.fromarray(pixels)
+    if max(image.size) > EDGE:
+        image = image.resize((EDGE, EDGE), Image.Resampling.BOX)
+    written = BytesIO()
+    image.save(written, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(written.getvalue()).decode()

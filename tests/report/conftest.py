@@ -1,0 +1,57 @@
+"""A tiny trained run and a report on it, whose names are as hostile as names can be."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+
+import macs
+from macs import report
+from macs.data import ImageSet
+from macs.evaluation import Evaluation, run_net
+from macs.recipe import Recipe
+from macs.training import starting_net
+from tiny import noise, stripes
+
+HOSTILE = (
+    "</script><script>window.pwned = 1</script>",
+    '"><img src=x onerror="window.pwned = 1">',
+    "javascript:alert`1`//{{ 7 * 7 }}&lt;",
+)
+
+
+@dataclass(frozen=True)
+class Written:
+    path: Path
+    run: Path
+    net: nn.Module
+    test: ImageSet
+    ood: dict[str, ImageSet]
+    evaluation: Evaluation
+
+    @property
+    def html(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    def confidences(self, images: ImageSet) -> np.ndarray:
+        return run_net(self.net, images, "msp", "float32").confidences
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory) -> Written:
+    folder = tmp_path_factory.mktemp("report")
+    test = replace(stripes(150, seed=2), classes=HOSTILE, name="</title><b>stripes</b>")
+    files = tuple(f"{index}<i onclick=x>\udcff.png" for index in range(90))  # \udcff: a byte that is not UTF-8
+    ood = {
+        "noise": noise(120, seed=4),
+        HOSTILE[1]: replace(noise(90, seed=5), files=files),
+        "dim stripes": ImageSet.from_array(stripes(40, seed=6).pixels[:] // 3, np.arange(40) % 2, ["dark", "dim"]),
+    }
+    recipe = Recipe(net="wrn-10-1", margin=0.3, epochs=3, batch_in=32, batch_out=32, lr=0.05, precision="float32")
+    net = starting_net(recipe, classes=3)
+    macs.finetune(net, stripes(192, seed=1), noise(192, seed=3), recipe=recipe, run=folder / "run", progress=False)
+    path = folder / "page.html"
+    numbers = report.write(path, net, test, ood, run=folder / "run", precision="float32", progress=False)
+    return Written(path, folder / "run", net, test, ood, numbers)

@@ -1,0 +1,103 @@
+"""`macs report` as a user meets it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import macs
+from macs import cli, demo, nets
+from macs.cli.report import _ood_sets
+from macs.errors import MacsError
+from tiny import STRIPES, noise, stripes
+
+
+def command(*arguments: object, expect: int = 0) -> None:
+    sys.argv = ["macs", *map(str, arguments)]
+    code: object = 0
+    try:
+        cli.main()
+    except SystemExit as end:
+        code = end.code or 0
+    assert code == expect
+
+
+def save_images(folder: Path, seed: int) -> None:
+    images = stripes(30, seed)
+    for index, (pixels, label) in enumerate(zip(images.pixels[:], images.labels, strict=True)):
+        path = folder / STRIPES[label] / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """A run on a folder with a test part."""
+    save_images(tmp_path / "mine/train", 1)
+    save_images(tmp_path / "mine/test", 2)
+    np.save(tmp_path / "noise.npy", noise(25, seed=3).pixels)
+    train = macs.data.load(tmp_path / "mine", "train", size=16)
+    net = nets.build("wrn-10-1", classes=3)
+    macs.pretrain(net, train, recipe=macs.Recipe(epochs=1, batch_in=16), run=tmp_path / "run", progress=False)
+    return tmp_path / "run"
+
+
+def test_the_report_lies_in_the_run_and_says_what_evaluate_says(run, tmp_path, capsys):
+    command("report", run, "--ood", tmp_path / "noise.npy")
+    assert str(run / "report.html") in capsys.readouterr().out
+    assert (run / "report.html").read_text().startswith("<!doctype html>")
+    command("report", run, "--ood", tmp_path / "noise.npy", "--out", tmp_path / "other.html", "--json")
+    value = json.loads(capsys.readouterr().out)
+    command("evaluate", run, "--ood", tmp_path / "noise.npy", "--json")
+    evaluated = json.loads(capsys.readouterr().out)
+    assert value.pop("report") == str(tmp_path / "other.html") and (tmp_path / "other.html").exists()
+    assert value == {key: evaluated[key] for key in value}
+
+
+def test_a_fitted_score_is_fitted_to_the_training_images(run, tmp_path):
+    command("report", run, "--ood", tmp_path / "noise.npy", "--score", "mahalanobis", "--json")
+
+
+def test_training_images_are_not_reported_on_as_if_they_were_new(run, tmp_path, capsys):
+    shutil.rmtree(tmp_path / "mine/test")
+    (tmp_path / "mine/train").rename(tmp_path / "flat")
+    recipe = (run / "recipe.toml").read_text().replace(f"{tmp_path}/mine", f"{tmp_path}/flat")
+    (run / "recipe.toml").write_text(recipe)
+    command("report", run, "--ood", tmp_path / "noise.npy", expect=2)
+    assert "trained on all images" in capsys.readouterr().err
+    save_images(tmp_path / "new", 4)
+    command("report", run, "--ood", tmp_path / "noise.npy", "--id", tmp_path / "new")
+
+
+def test_mistakes_get_one_sentence(run, tmp_path, capsys):
+    def refused(*arguments: object) -> str:
+        command("report", *arguments, expect=2)
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        return line
+
+    assert "nowhere" in refused("nowhere", "--ood", "svhn")
+    assert "did you mean 'svhn'" in refused(run, "--ood", "svnh")
+    assert "--ood" in refused(run, "--data", tmp_path)
+    (tmp_path / "file").touch()
+    assert "Cannot write" in refused(run, "--ood", tmp_path / "noise.npy", "--out", tmp_path / "file/page.html")
+    (run / "net.safetensors").unlink()
+    assert "not finished" in refused(run, "--ood", tmp_path / "noise.npy")
+
+
+def test_without_names_the_ood_sets_that_are_there_are_taken(tmp_path):
+    pytest.importorskip("skimage", reason="the digits benchmark comes with scikit-image")
+    assert set(_ood_sets("digits", tmp_path)) == set(demo.OOD.values())
+    with pytest.raises(MacsError, match="--ood"):
+        _ood_sets("cifar10", tmp_path)
+
+
+def test_help_does_not_import_torch():
+    code = "import sys; sys.argv = ['macs', 'report', '--help']; from macs.cli import main\ntry:\n    main()\n" \
+        "except SystemExit:\n    pass\nimport macs.report\nsys.exit('torch' in sys.modules)"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "--ood" in done.stdout, done.stderr
