@@ -169,6 +169,12 @@ def test_the_list_of_datasets(capsys):
     assert "cifar10" in capsys.readouterr().out
 
 
+def test_a_reader_that_stops_reading_is_no_error():
+    command = f"{sys.executable} -m macs data list --json | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stdout == "[\n" and "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["--help"], ["finetune", "--help"], ["--version"], ["data", "list"], ["finetune", "--margin", "2"], ["finetune"]],

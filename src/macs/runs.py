@@ -43,6 +43,13 @@ class RunFolder:
     def recipe(self) -> Recipe:
         return Recipe.from_toml(self.recipe_file)
 
+    def finished_recipe(self) -> Recipe:
+        """The recipe of a run whose network is there to be used, or an error."""
+        recipe = self.recipe
+        if not self.finished:
+            raise MacsError(f"The run in {self.path} is not finished; go on with it by --resume.")
+        return recipe
+
     def claim(self, recipe: Recipe, resume: bool) -> None:
         """Make the folder this recipe's, or refuse: nothing that another run wrote is ever overwritten."""
         if self.path.exists() and not self.path.is_dir():

@@ -4,6 +4,7 @@ Nothing heavy is imported before a command needs it: `macs --help` and mistakes 
 """
 
 import importlib
+import os
 import sys
 
 from cyclopts import CycloptsError
@@ -27,5 +28,10 @@ def main() -> None:
         errors.print(f"[bold red]error:[/] {escape(str(error))}")
         sys.exit(2)
     except KeyboardInterrupt:
-        errors.print("Stopped. An interrupted run goes on with the same command and --resume.")
+        errors.print(
+            "Stopped. The same command goes on where it stopped; pretrain and finetune want --resume for that."
+        )
         sys.exit(130)
+    except BrokenPipeError:  # the reader, `head` for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

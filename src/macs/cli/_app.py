@@ -39,7 +39,7 @@ Whole = Annotated[int, Parameter(converter=whole_number)]
 
 def show(table: Any, value: Any, as_json: bool) -> None:
     """Results on standard output: a table for people, or a value for programs."""
-    if as_json:
-        print(json.dumps(value, indent=2))
+    if as_json or isinstance(table, str):
+        print(json.dumps(value, indent=2) if as_json else table, flush=True)
     else:
-        Console(width=None if sys.stdout.isatty() else 120).print(table, soft_wrap=isinstance(table, str))
+        Console(width=None if sys.stdout.isatty() else 120).print(table)

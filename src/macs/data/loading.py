@@ -76,6 +76,12 @@ def inside(folder: Path, split: str) -> Path:
     return folder / split
 
 
+def undivided(spec: str) -> bool:
+    """Whether this names a folder without splits: a network trained on it has seen all of its images."""
+    path = Path(spec).expanduser()
+    return spec not in available() and path.is_dir() and not any((path / split).is_dir() for split in SPLITS)
+
+
 @dataclass(frozen=True)
 class Row:
     """A line of `macs data list`."""
