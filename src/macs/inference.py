@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from macs import nets
 from macs.data.batches import to_float
-from macs.devices import channels_last, device_of, use_bf16
+from macs.devices import channels_last, device_of, keep_freed_memory, use_bf16
 
 BATCH = 256
 
@@ -29,6 +29,8 @@ def inference(net: nn.Module, precision: str = "auto", features: bool = False) -
         logits = run(batch).logits
     """
     device = device_of(net)
+    if device.type == "cpu":
+        keep_freed_memory()
     bf16 = use_bf16(precision, device)
     was_training = net.training
     channels_last(net.eval())
