@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from macs.recipe import Recipe
     from macs.training import finetune, pretrain
 
-_MODULES = {"data", "evaluation", "losses", "methods", "metrics", "nets", "report", "scores", "training"}
+_MODULES = {"data", "evaluation", "losses", "margins", "methods", "metrics", "nets", "report", "scores", "training"}
 _NAMES = {
     "Detector": "macs.detector",
     "ImageSet": "macs.data",

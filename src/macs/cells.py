@@ -1,0 +1,257 @@
+"""Cells: trainings that are done once, and found again by all that they depend on.
+
+    ROOT/NAME/KEY.json                    recipe, images, starting weights and version; KEY is their hash
+    ROOT/NAME/KEY/                        the run folder, as in macs.runs
+    ROOT/NAME/KEY/confidences-SET.npz     what the trained network says of an image set; SET is the set's fingerprint
+
+A changed hyper-parameter or changed images make another cell beside the first, and nothing is ever overwritten. A cell
+that was interrupted goes on after its last finished epoch, and one more test set costs one pass of a trained network.
+"""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+import macs
+from macs.data import ImageSet
+from macs.errors import MacsError
+from macs.files import write_atomically, write_text
+from macs.metrics import FprRule
+from macs.recipe import Recipe
+from macs.runs import RunFolder
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from macs.evaluation import Evaluation
+
+FORMAT = 1  # of what a cell's folder holds
+SAMPLE = 256  # images of a set that its fingerprint looks at
+WORDS = {"id_images": "other ID images", "outlier_images": "other outliers", "start": "other starting weights"}
+
+_fingerprints: WeakKeyDictionary[ImageSet, str] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What a trained network is measured on: held-out images to choose by, and perhaps test images to report on."""
+
+    val: ImageSet
+    val_outliers: ImageSet
+    test: ImageSet | None = None
+    ood: Mapping[str, ImageSet] = field(default_factory=dict)
+
+
+class Confidences(NamedTuple):
+    """Of the images of a set: is the predicted class right (never, where there are no labels), and how sure is it?"""
+
+    correct: NDArray[np.bool_]
+    values: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one training came to."""
+
+    validation: "Evaluation"
+    test: "Evaluation | None"
+    confidences: dict[str, NDArray[np.float32]]  # of the ID test images, under "id", and of each OOD set
+    mcd: tuple[float, ...]  # mean confidence difference on the training images, one an epoch
+    weights: str  # equal for equal networks, bit for bit
+
+    def of(self, which: str) -> "Evaluation":
+        """The evaluation on `validation` or on `test` images."""
+        found: Evaluation | None = self.validation if which == "validation" else self.test
+        if found is None:
+            raise MacsError("There are no test results here; give test images and OOD sets.")
+        return found
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training; `start` says which weights it starts from and `starting` makes a network that has them."""
+
+    root: Path
+    name: str
+    recipe: Recipe
+    train: ImageSet
+    outliers: ImageSet | None
+    start: str
+    starting: "Callable[[], nn.Module]"
+
+    @cached_property
+    def depends(self) -> dict[str, Any]:
+        """All that decides what the training gives."""
+        return {
+            "format": FORMAT,
+            "macs": macs.__version__,
+            "recipe": asdict(self.recipe),
+            "start": self.start,
+            "id_images": fingerprint(self.train),
+            "outlier_images": fingerprint(self.outliers) if self.outliers is not None else "",
+        }
+
+    @cached_property
+    def key(self) -> str:
+        return _hash(json.dumps(self.depends, sort_keys=True).encode())
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.root / self.name / self.key)
+
+    @property
+    def finished(self) -> bool:
+        return self.folder.finished
+
+    def run(self, progress: bool = True) -> None:
+        """Train, or go on with an interrupted training; nothing is done where the cell is finished."""
+        from macs.training import finetune
+
+        if not self.finished:
+            self._describe()
+            net, path = self.starting(), self.folder.path
+            finetune(net, self.train, self.outliers, recipe=self.recipe, run=path, resume=True, progress=progress)
+
+    def adopt(self) -> None:
+        """Keep the starting weights as they are: they were trained elsewhere, with whatever recipe."""
+        from macs import nets
+
+        if not self.finished:
+            net = self.starting()
+            self._describe()
+            self.folder.claim(self.recipe, resume=True)
+            nets.save(net, self.folder.net_file)
+
+    def _describe(self) -> None:
+        write_text(self.root / self.name / f"{self.key}.json", json.dumps(self.depends, indent=2))
+
+    def examine(self, on: Examination, fpr_rule: FprRule = "first", progress: bool = True) -> Result:
+        """Measure the finished cell. Sets that it has been shown before need no network."""
+        from macs import methods
+        from macs.evaluation import measure
+
+        score, net = methods.build(self.recipe).score, cache(self.net)
+
+        def confidences(images: ImageSet) -> Confidences:
+            return self._confidences(images, score, net, progress)
+
+        known, unknown = confidences(on.val), {"outliers": confidences(on.val_outliers).values}
+        validation = measure(on.val.name, known.correct, known.values, unknown, score=score, fpr_rule=fpr_rule)
+        test, kept = None, {}
+        if on.test is not None and on.ood:
+            known, unknown = confidences(on.test), {name: confidences(images).values for name, images in on.ood.items()}
+            test = measure(on.test.name, known.correct, known.values, unknown, score=score, fpr_rule=fpr_rule)
+            kept = {"id": known.values, **unknown}
+        return Result(
+            validation=validation,
+            test=test,
+            confidences=kept,
+            mcd=tuple(epoch["mcd"] for epoch in self.epochs()),
+            weights=_hash(self.folder.net_file.read_bytes()),
+        )
+
+    def epochs(self) -> list[dict[str, float]]:
+        """What happened in each epoch, as the run folder tells it."""
+        file = self.folder.path / "metrics.jsonl"
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+    def others(self) -> list[str]:
+        """For each cell of this name that is not this one, how it differs."""
+        found = []
+        for file in sorted((self.root / self.name).glob("*.json")):
+            if file.stem != self.key:
+                try:
+                    theirs = _flat(json.loads(file.read_text(encoding="utf-8")))
+                except (OSError, ValueError):
+                    theirs = {}
+                found.append("; ".join(_difference(theirs, _flat(self.depends))))
+        return found
+
+    def _confidences(
+        self, images: ImageSet, score: str, net: "Callable[[], nn.Module]", progress: bool
+    ) -> "Confidences":
+        """What the network says of a set: from disk where it has been asked before."""
+        file = self.folder.path / f"confidences-{fingerprint(images)}.npz"
+        if not file.exists():
+            from macs.evaluation import run_net
+
+            answers = run_net(net(), images, score, self.recipe.precision, progress)
+            correct = answers.predictions == (-1 if images.labels is None else images.labels)
+            arrays = {"name": np.array(images.name), "correct": correct, "values": answers.confidences}
+            write_atomically(file, lambda path: _save(path, arrays))
+        try:
+            with np.load(file) as kept:
+                return Confidences(kept["correct"], kept["values"])
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise MacsError(f"Cannot read {file} ({error}); delete it, and it is made again.") from None
+
+    def net(self) -> "nn.Module":
+        """The trained network, on the best device."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        from macs.devices import best_device
+
+        net = self.starting()
+        try:
+            net.load_state_dict(load_file(self.folder.net_file))
+        except (SafetensorError, RuntimeError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise MacsError(
+                f"Cannot read {self.folder.net_file} ({reason}); delete its folder to train it again."
+            ) from None
+        return net.to(best_device())
+
+
+def fingerprint(images: ImageSet) -> str:
+    """A hash of a set's shape, its labels, and the pixels of up to 256 images spread over it; not of its name."""
+    if images not in _fingerprints:
+        chosen = np.unique(np.linspace(0, len(images) - 1, SAMPLE).astype(np.int64))
+        about = repr((images.pixels.shape, images.classes, images.mirror)).encode()
+        labels = b"" if images.labels is None else images.labels.tobytes()
+        _fingerprints[images] = _hash(about, labels, np.ascontiguousarray(images.pixels[chosen]).tobytes())
+    return _fingerprints[images]
+
+
+def weights_of(net: "nn.Module") -> str:
+    """A hash of a network's weights."""
+    import torch
+
+    state = sorted(net.state_dict().items())
+    tensors = (value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for _, value in state)
+    return _hash(repr([name for name, _ in state]).encode(), *tensors)
+
+
+def _hash(*parts: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:12]
+
+
+def _flat(depends: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in depends.items() if key != "recipe"} | depends.get("recipe", {})
+
+
+def _difference(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+    """How two cells differ, in words."""
+    if not theirs:
+        return ["it does not say what it depends on"]
+    changed = [key for key in ours if theirs.get(key) != ours[key]]
+    if "start" in changed and "checkpoint" in changed:
+        changed.remove("checkpoint")  # the name of those weights
+    return [WORDS.get(key, f"{key} is {theirs.get(key)!r} there and {ours[key]!r} here") for key in changed]
+
+
+def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    with path.open("wb") as file:  # given a path, numpy would add a suffix
+        np.savez_compressed(file, allow_pickle=False, **arrays)

@@ -1,0 +1,115 @@
+"""`macs reproduce`: the tables and figures of the paper."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from macs.cli._app import Data, Flag, Json, app, show, whole_number
+from macs.errors import MacsError
+
+Several = Parameter(consume_multiple=True, negative="")
+
+
+@app.command
+def reproduce(
+    *targets: str,
+    scale: Literal["full", "lab", "smoke"] = "smoke",
+    out: Path | None = None,
+    seeds: Annotated[list[Annotated[int, Parameter(converter=whole_number)]] | None, Several] = None,
+    ids: Annotated[list[str] | None, Several] = None,
+    nets: Annotated[list[str] | None, Several] = None,
+    outliers: str | None = None,
+    val_outliers: str | None = None,
+    checkpoint: Path | None = None,
+    epochs: Annotated[int | None, Parameter(converter=whole_number)] = None,
+    epoch_size: Annotated[int | None, Parameter(converter=whole_number)] = None,
+    lr: float | None = None,
+    dropout: float | None = None,
+    fpr_rule: Literal["first", "nearest"] = "first",
+    dry_run: Annotated[bool, Flag] = False,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Make tables and figures of the paper again, with the paper's numbers beside ours.
+
+    Every training is done once and shared by all tables; the same command goes on where an interrupted one stopped.
+
+        macs reproduce all                             # rehearse on embedded digits
+        macs reproduce table1 --scale full --dry-run   # what the paper's way takes
+        macs reproduce table1 --scale lab --ids cifar10 --checkpoint wrn.pt
+
+    Parameters
+    ----------
+    targets
+        table1 to table7, figure1, figure3, figure4, figure5, or all; several may be named.
+    scale
+        full: the paper's protocol. lab: real data as far as it is there, a reduced budget. smoke: embedded digits and
+        tiny networks stand for everything.
+    out
+        Folder to write [default: runs/reproduce/SCALE].
+    seeds
+        Training seeds; with several, the spread over them is shown apart [default: 0].
+    ids
+        Only these of the paper's ID sets: cifar10, cifar100, svhn, imagenet32.
+    nets
+        Only these of the paper's networks: wrn-40-2, allconv, resnet-18, densenet-121.
+    outliers
+        Auxiliary outliers instead of the scale's: a name from `macs data list`, a folder of images, or a .npy.
+    val_outliers
+        Outliers to choose the margin by, from elsewhere; else they are held out from the outliers.
+    checkpoint
+        Pretrained weights instead of a pretraining: a file for every network, or a folder of files called like
+        cifar10-wrn-40-2.pt for those that it has.
+    epochs
+        Epochs of fine-tuning [default: the scale's].
+    epoch_size
+        ID images an epoch of fine-tuning [default: the scale's].
+    lr
+        Learning rate of fine-tuning [default: the scale's].
+    dropout
+        Dropout in fine-tuning [default: the scale's].
+    fpr_rule
+        Threshold of FPR95: the first that reaches 95%, or the nearest to it as in the authors' code.
+    dry_run
+        List the trainings and estimate their time; train nothing.
+    """
+    from importlib.util import find_spec
+
+    from macs.paper.bench import Setup
+    from macs.paper.grid import Only, chosen_parts
+    from macs.paper.scales import IDS, NETS, SCALES
+
+    parts = chosen_parts(targets)
+    if any(part.startswith("figure") for part in parts) and find_spec("matplotlib") is None and not dry_run:
+        raise MacsError("Figures need matplotlib: pip install 'macs-ood[report]'.")
+    if checkpoint is not None and not checkpoint.exists():
+        raise MacsError(f"There is no checkpoint at {checkpoint}; check the path.")
+    given: dict[str, Any] = {"epochs": epochs, "epoch_size": epoch_size, "lr": lr, "dropout": dropout}
+    base = SCALES[scale]
+    finetuning = replace(base.finetuning, **{key: value for key, value in given.items() if value is not None})
+    wanted = replace(base, finetuning=finetuning, outliers=outliers or base.outliers)
+    setup = Setup(wanted, out or Path("runs/reproduce") / scale, data, val_outliers, checkpoint)
+    only = Only(tuple(ids or IDS), tuple(nets or NETS))
+    chosen = seeds or [0]
+    if dry_run:
+        from macs.paper.estimate import plan
+
+        planned = plan(setup, parts, only, chosen)
+        return show(planned, planned.as_dict(), json)
+
+    from macs.paper.reproduction import reproduce as run
+
+    outcome = run(setup, parts, only, chosen, fpr_rule)
+
+    from rich.console import Group
+
+    from macs.paper.publish import publish
+
+    made = publish(parts, outcome)
+    failures = {training.name: reason for training, reason in outcome.failures.items()}
+    show(Group(*made), {"parts": [each.as_dict() for each in made], "failures": failures}, json)
+    if failures:
+        raise SystemExit(1)
+    return None

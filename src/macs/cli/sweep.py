@@ -1,0 +1,106 @@
+"""`macs sweep`: Algorithm 1, the choice of the margin."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from cyclopts import Parameter
+
+from macs.cli._app import Data, Json, app, show, whole_number
+from macs.cli.train import RecipeFile, options_from, recipe_from
+from macs.errors import MacsError
+from macs.recipe import Recipe
+
+if TYPE_CHECKING:
+    SweepOptions: TypeAlias = Recipe
+else:
+    SweepOptions = options_from(Recipe(), without=("margin", "seed"))
+
+DEFAULTS = SweepOptions()
+Several = Parameter(consume_multiple=True, negative="")
+
+
+@app.command
+def sweep(
+    *,
+    options: Annotated[SweepOptions, Parameter(name="*")] = DEFAULTS,
+    recipe: RecipeFile = None,
+    margins: Annotated[list[float] | None, Several] = None,
+    seeds: Annotated[list[Annotated[int, Parameter(converter=whole_number)]] | None, Several] = None,
+    validation: float = 0.1,
+    val_outliers: str | None = None,
+    ood: Annotated[list[str] | None, Several] = None,
+    choose: Literal["validation", "test"] = "validation",
+    fpr_rule: Literal["first", "nearest"] = "first",
+    run: Path | None = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Choose the margin of MaCS: fine-tune with each one from the same weights, and compare on held-out images.
+
+    An interrupted sweep goes on with the same command; nothing is computed twice.
+
+        macs sweep --id cifar10 --outliers 300k --checkpoint classifier.pt --ood svhn textures --seeds 0 1 2
+
+    Parameters
+    ----------
+    margins
+        Margins to try [default: 0.0 0.1 ... 0.9].
+    seeds
+        Training seeds, whose mean decides [default: 0].
+    validation
+        Images held out from training to choose by, of the ID set and of the outliers: a share, or from 1 on a number.
+        A set that has a validation split of its own gives that instead.
+    val_outliers
+        Held-out outliers from elsewhere: a name from `macs data list`, a folder of images, or a .npy.
+    ood
+        OOD test sets to measure on as well; they do not decide.
+    choose
+        What decides. `test` takes the best on the OOD test sets, as the paper's MaCS* does, and says so.
+    fpr_rule
+        Threshold of FPR95: the first that reaches 95%, or the nearest to it as in the authors' code.
+    run
+        Folder to write [default: in runs/, by a name that says what it is].
+    """
+    from macs.data import load
+    from macs.margins import MARGINS, has_validation, held_out
+
+    wanted = recipe_from(Recipe(), recipe, options)
+    tried = [Recipe(margin=margin).margin for margin in margins or MARGINS]
+    if choose == "test" and not ood:
+        raise MacsError("--choose test needs OOD test sets to choose on; name them with --ood.")
+    if validation <= 0:
+        raise MacsError(f"--validation must be a share above 0 or a number of images, not {validation}.")
+    first = validation if validation < 1 else int(validation)
+    train, val = held_out(wanted.id, first, data, wanted.size)
+    if val_outliers is None:
+        outliers, held = held_out(wanted.outliers, first, data, wanted.size)
+    else:
+        outliers = load(wanted.outliers, "train", root=data, size=wanted.size)
+        held = load(val_outliers, "val" if has_validation(val_outliers) else "train", root=data, size=wanted.size)
+    test = load(wanted.id, "test", root=data, size=wanted.size) if ood else None
+    sets = {name: load(name, "test", root=data, size=wanted.size) for name in ood or []}
+
+    from macs import training
+    from macs.margins import sweep as choose_margin
+    from macs.margins import tell
+
+    if not wanted.checkpoint:
+        tell("There is no --checkpoint: every margin starts from the same random weights.")
+    result = choose_margin(
+        training.starting_net(wanted, classes=len(train.classes)),
+        train,
+        outliers,
+        validation=(val, held),
+        run=run or Path("runs") / f"sweep-{Path(wanted.id).name}-{wanted.net}-{wanted.method}".replace(":", "."),
+        test=test,
+        ood=sets,
+        margins=[margin for margin in tried if margin is not None],
+        seeds=seeds or [0],
+        recipe=wanted,
+        choose=choose,
+        fpr_rule=fpr_rule,
+    )
+    files = result.write()
+    show(result, {**result.as_dict(), "files": list(map(str, files))}, json)
+    if not json:
+        print(f"The curve is in {result.folder}: {', '.join(file.name for file in files)}.")

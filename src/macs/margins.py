@@ -1,0 +1,284 @@
+"""Algorithm 1 of the MaCS paper: fine-tune with every margin and keep the best.
+
+Every margin starts from the same pretrained weights and has the same budget; only the margin and the seed differ. The
+best margin has the lowest FPR95, of equals the highest AUROC, of equals again it is the smallest: the rule behind Table
+5 of the paper. We apply it to held-out ID images and held-out outliers. Applied to the test sets it gives the paper's
+MaCS*, a number too good to be expected elsewhere, which is called test-chosen wherever it is shown.
+
+The margin only says when the push on the confidences stops. Margins that MCD never reaches (or has always reached) are
+one objective, and training with them gives the same weights, bit for bit; `plateaus` finds and names them.
+"""
+
+import copy
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from rich.console import Console, Group
+from rich.table import Table
+
+from macs.cells import Cell, Examination, Result, weights_of
+from macs.data import ImageSet, load
+from macs.data.catalog import catalog
+from macs.errors import MacsError
+from macs.files import write_text
+from macs.metrics import FprRule
+from macs.recipe import Recipe
+
+if TYPE_CHECKING:
+    from torch import nn
+
+MARGINS = tuple(step / 10 for step in range(10))
+METRICS = ("auroc", "aupr", "fpr95", "accuracy")
+Choice = Literal["validation", "test"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One margin of the curve: a result for each seed."""
+
+    margin: float
+    results: tuple[Result, ...]
+
+    def values(self, metric: str, on: Choice) -> list[float]:
+        """The metric as a share, averaged over OOD sets, one value a seed."""
+        found = (result.of(on) for result in self.results)
+        return [each.accuracy if metric == "accuracy" else each.mean(metric) for each in found]
+
+    def mean(self, metric: str, on: Choice) -> float:
+        return float(np.mean(self.values(metric, on)))
+
+    def spread(self, metric: str, on: Choice) -> float:
+        """Standard deviation over seeds; nan for a single one."""
+        return deviation(self.values(metric, on))
+
+    @property
+    def mcd(self) -> float:
+        """Mean confidence difference on the training images in the last epoch, averaged over seeds."""
+        return float(np.mean([result.mcd[-1] for result in self.results]))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The curve over margins, the margin chosen from it, and how; print it for a table."""
+
+    id: str
+    net: str
+    seeds: tuple[int, ...]
+    points: tuple[Point, ...]
+    chosen: float
+    chosen_by: Choice
+    folder: Path
+
+    @property
+    def measured_on(self) -> tuple[Choice, ...]:
+        return ("validation",) if self.points[0].results[0].test is None else ("validation", "test")
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the curve must know."""
+        rule = f"The margin {self.chosen:g} has the lowest FPR95 (then the highest AUROC, then the smallest margin)"
+        where = {
+            "validation": "on held-out ID images and held-out outliers.",
+            "test": "on the test sets (the paper's MaCS*): it is test-chosen, so do not compare it with other methods.",
+        }
+        told = {(p.mean("fpr95", self.chosen_by), p.mean("auroc", self.chosen_by)) for p in self.points}
+        alike = ["All margins are equal by this rule, so it could not tell them apart."] if len(told) == 1 else []
+        return [f"{rule} {where[self.chosen_by]}", *alike, *plateaus(self.points, self.seeds)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, per seed; shares between 0 and 1."""
+        return {
+            "id": self.id,
+            "net": self.net,
+            "seeds": list(self.seeds),
+            "chosen": self.chosen,
+            "chosen_by": self.chosen_by,
+            "notes": self.notes,
+            "curve": [
+                {
+                    "margin": point.margin,
+                    "mcd": point.mcd,
+                    "weights": [result.weights for result in point.results],
+                    **{on: {metric: point.values(metric, on) for metric in METRICS} for on in self.measured_on},
+                }
+                for point in self.points
+            ],
+        }
+
+    def as_csv(self) -> str:
+        """One line a margin and seed."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        measured = [(on, metric) for on in self.measured_on for metric in METRICS]
+        writer.writerow(["margin", "seed", "mcd", "weights", *(f"{on}_{metric}" for on, metric in measured)])
+        for point in self.points:
+            for place, (seed, result) in enumerate(zip(self.seeds, point.results, strict=True)):
+                values = [point.values(metric, on)[place] for on, metric in measured]
+                writer.writerow([point.margin, seed, result.mcd[-1], result.weights, *values])
+        return text.getvalue()
+
+    def write(self) -> list[Path]:
+        """sweep.json and sweep.csv, and the curve as a plot where matplotlib is installed."""
+        files = {"sweep.json": json.dumps(self.as_dict(), indent=2), "sweep.csv": self.as_csv()}
+        for name, text in files.items():
+            write_text(self.folder / name, text)
+        return [*(self.folder / name for name in files), *self._plot()]
+
+    def _plot(self) -> list[Path]:
+        from macs.paper import figures
+
+        curves = [
+            figures.MarginCurve(
+                id=self.id,
+                net=self.net,
+                metric=metric,
+                margins=[point.margin for point in self.points],
+                values=[100 * point.mean(metric, on) for point in self.points],
+                errors=[100 * point.spread(metric, on) for point in self.points] if len(self.seeds) > 1 else None,
+                chosen=self.chosen,
+                source=f"{on} images",
+            )
+            for on in self.measured_on
+            for metric in ("auroc", "aupr", "fpr95")
+        ]
+        try:
+            return figures.save(figures.margin_curves(curves), self.folder / "curve")
+        except MacsError as error:  # hours of training must not end in an error about a missing plot
+            tell(f"No plot: {error}")
+            return []
+
+    def __rich__(self) -> Any:
+        several = f", mean ± standard deviation over {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
+        table = Table(title=f"Margins of {self.net} on {self.id}, in %{several}", title_justify="left")
+        table.add_column(f"margin\n← {self.chosen_by}-chosen", no_wrap=True)
+        titles = {"fpr95": "FPR95 ↓", "auroc": "AUROC ↑", "accuracy": "accuracy ↑"}
+        for on in self.measured_on:
+            for title in titles.values():
+                table.add_column(f"{on}\n{title}", justify="right")
+        table.add_column("MCD\nreached", justify="right")
+        for point in self.points:
+            cells = [self._cell(point, metric, on) for on in self.measured_on for metric in titles]
+            mark = " ←" if point.margin == self.chosen else ""
+            table.add_row(f"{point.margin:g}{mark}", *cells, f"{point.mcd:.3f}")
+        return Group(table, *self.notes)
+
+    def _cell(self, point: Point, metric: str, on: Choice) -> str:
+        spread = point.spread(metric, on)
+        text = f"{100 * point.mean(metric, on):.2f}"
+        return text if math.isnan(spread) else f"{text}±{100 * spread:.2f}"
+
+
+def sweep(
+    net: "nn.Module",
+    train: ImageSet,
+    outliers: ImageSet,
+    *,
+    validation: tuple[ImageSet, ImageSet],
+    run: str | Path,
+    test: ImageSet | None = None,
+    ood: Mapping[str, ImageSet] | None = None,
+    margins: Sequence[float] = MARGINS,
+    seeds: Sequence[int] = (0,),
+    recipe: Recipe | None = None,
+    choose: Choice = "validation",
+    fpr_rule: FprRule = "first",
+    progress: bool = True,
+) -> Sweep:
+    """Fine-tune copies of a pretrained network with every margin and choose one. The network itself is left alone.
+
+    `validation` are ID images and outliers that `train` and `outliers` do not hold. Every margin and seed is a cell
+    below `run`: the same call goes on where an interrupted one stopped, and computes nothing twice.
+    """
+    from macs import nets
+
+    if not margins or not seeds or len(set(margins)) < len(margins) or len(set(seeds)) < len(seeds):
+        raise MacsError("A sweep needs at least one margin and one seed, and none of them twice.")
+    if choose == "test" and (test is None or not ood):
+        raise MacsError("To choose the margin on test images, give the ID test images and at least one OOD set.")
+    base = replace(recipe or Recipe(), id=train.name, outliers=outliers.name, net=nets.name_of(net), size=train.size)
+    if base.options.get("variant") == "unbounded":
+        raise MacsError("The variant 'unbounded' has no margin to choose; sweep 'margin' or 'hinge'.")
+    examination = Examination(*validation, test, ood or {})
+    start = weights_of(net)
+    results = []
+    for each in [replace(base, margin=margin, seed=seed) for margin in margins for seed in seeds]:
+        name = f"{each.method}-m{each.margin:g}-seed{each.seed}".replace(":", ".")
+        cell = Cell(Path(run), name, each, train, outliers, start, lambda: copy.deepcopy(net))
+        tell(f"margin {each.margin:g}, seed {each.seed}" + (" (done before)" if cell.finished else ""), progress)
+        for other in cell.others():
+            tell(f"A cell in {cell.root / cell.name} is kept but not used: {other}.", progress)
+        cell.run(progress)
+        results.append(cell.examine(examination, fpr_rule, progress))
+    points = tuple(
+        Point(margin, tuple(results[place * len(seeds) : (place + 1) * len(seeds)]))
+        for place, margin in enumerate(margins)
+    )
+    return Sweep(train.name, base.net, tuple(seeds), points, chosen_margin(points, choose), choose, Path(run))
+
+
+def chosen_margin(points: Sequence[Point], on: Choice) -> float:
+    """The margin that the curve's mean over seeds chooses."""
+    return best_margin(
+        [point.margin for point in points],
+        [point.mean("fpr95", on) for point in points],
+        [point.mean("auroc", on) for point in points],
+    )
+
+
+def best_margin(margins: Sequence[float], fpr95: Sequence[float], auroc: Sequence[float]) -> float:
+    """Of the margins with the lowest FPR95 those with the highest AUROC, and of these the smallest."""
+    rank = [(fpr, -area, margin) for margin, fpr, area in zip(margins, fpr95, auroc, strict=True)]
+    return min(rank)[2]
+
+
+def plateaus(points: Sequence[Point], seeds: Sequence[int]) -> list[str]:
+    """A sentence for each group of margins whose networks are the same, bit for bit."""
+    found: dict[str, list[int]] = {}
+    for place, seed in enumerate(seeds):
+        groups: dict[str, list[Point]] = {}
+        for point in points:
+            groups.setdefault(point.results[place].weights, []).append(point)
+        for same in (group for group in groups.values() if len(group) > 1):
+            above = all(max(point.margin for point in same) <= mcd for mcd in same[0].results[place].mcd)
+            why = "was above them from the start" if above else "never reached them"
+            listed = ", ".join(f"{point.margin:g}" for point in same)
+            sentence = f"The margins {listed} are one objective: MCD {why}, and their networks are the same bit for bit"
+            found.setdefault(sentence, []).append(seed)
+    return [f"{sentence} (seeds {', '.join(map(str, where))})." for sentence, where in found.items()]
+
+
+def held_out(
+    spec: str, first: float | int, root: str | Path | None = None, size: int = 32, seed: int = 0
+) -> tuple[ImageSet, ImageSet]:
+    """Training images, and images held out from them to choose a margin by.
+
+    A dataset or folder with a validation split of its own gives that. Of any other `first` images (or that share of
+    them) are drawn and taken out of the training images.
+    """
+    train = load(spec, "train", root=root, size=size)
+    if has_validation(spec):
+        return train, load(spec, "val", root=root, size=size)
+    held, kept = train.split(first, seed)
+    return kept, held
+
+
+def has_validation(spec: str) -> bool:
+    """Whether a dataset of the catalogue, or a folder, has a validation split."""
+    return (spec in catalog.available() and "val" in catalog[spec].splits) or (Path(spec).expanduser() / "val").is_dir()
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Standard deviation with n - 1 degrees of freedom; nan for a single value."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+
+
+def tell(line: str, show: bool = True) -> None:
+    """A line about the progress, on standard error."""
+    Console(stderr=True, quiet=not show, highlight=False, markup=False).print(line, soft_wrap=True)

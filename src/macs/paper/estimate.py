@@ -1,0 +1,131 @@
+"""How long a grid takes: the images that each training passes, over the speed of finished trainings or a measured one.
+
+A training counts its images forwards and backwards; scoring goes forwards only, about three times as fast.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from rich.table import Table
+
+from macs.data import ImageSet
+from macs.data.catalog import catalog
+from macs.paper.bench import Bench, Setup
+from macs.paper.grid import Only, Training, trainings
+from macs.paper.reproduction import benches
+from macs.recipe import Recipe
+
+SLOWER = {"divoe": 1.8}  # five more passes of half the outliers; other methods cost nearly what OE costs
+SCORING = 3.0
+MEASURED_ON = 32  # images a side in the steps that measure a speed
+
+
+@dataclass(frozen=True)
+class Line:
+    """One training of the plan."""
+
+    training: Training
+    state: str  # "done", "to do", or why it cannot be
+    images: float  # as if all went forwards and backwards
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    lines: list[Line]
+
+    @property
+    def seconds(self) -> float:
+        return sum(line.seconds for line in self.lines if line.state != "done")
+
+    def as_dict(self) -> dict[str, object]:
+        cells = [
+            {"name": line.training.name, "state": line.state, "images": round(line.images), "seconds": line.seconds}
+            for line in self.lines
+        ]
+        return {"seconds": self.seconds, "cells": cells}
+
+    def __rich__(self) -> Table:
+        table = Table(
+            title=f"{len(self.lines)} trainings; about {duration(self.seconds)} to go on this machine",
+            title_justify="left",
+        )
+        for name in ("training", "state"):
+            table.add_column(name)
+        for name in ("images", "time"):
+            table.add_column(name, justify="right")
+        for line in self.lines:
+            table.add_row(line.training.name, line.state, f"{line.images:,.0f}", duration(line.seconds))
+        return table
+
+
+def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int]) -> Plan:
+    """What there is to do and how long it takes; works without the data too, by the official sizes of the sets."""
+    todo = trainings(parts, setup.scale, only, seeds)
+    missing: dict[str, str] = {}
+    done: set[Training] = set()
+    sizes: dict[str, tuple[int, int]] = {}
+    rates: dict[tuple[str, str], float] = {}  # images a second of a network and method, or of the network alone
+    for sets, group in benches(setup, todo, missing):
+        sizes[sets.id] = len(sets.train), _scored(sets)
+        for training in group:
+            cell = sets.cell(training)
+            if cell.finished:
+                done.add(training)
+                for epoch in cell.epochs():
+                    rates[training.net, training.method] = epoch["images_per_second"]
+    lines = []
+    for training in todo:
+        train, scored = sizes.get(training.id) or _official(setup, training.id)
+        recipe = setup.scale.pretraining if training.method == "msp" else setup.scale.finetuning
+        given = training.method == "msp" and setup.checkpoint_of(training.id, training.net) is not None
+        images = (0 if given else _trained(recipe, train)) + scored / SCORING
+        state = "data missing" if training.id in missing else "done" if training in done else "to do"
+        key = (training.net, training.method)
+        if key not in rates and state != "done":
+            if (training.net, "") not in rates:
+                rates[training.net, ""] = speed(training.net, setup.scale.finetuning)
+            rates[key] = rates[training.net, ""] / SLOWER.get(training.method, 1)
+        skipped = state == "data missing" and not setup.scale.complete
+        lines.append(Line(training, state, images, images / rates[key] if key in rates and not skipped else 0.0))
+    return Plan(lines)
+
+
+def speed(net: str, recipe: Recipe) -> float:
+    """Images a second of a network in training, by a few steps on black images."""
+    from macs import training
+
+    shape = (MEASURED_ON, recipe.size, recipe.size, 3)
+    black = ImageSet.from_array(np.zeros(shape, np.uint8), np.arange(MEASURED_ON) % 10)
+    short = replace(recipe, net=net, method="oe", epochs=2, batch_in=MEASURED_ON, batch_out=MEASURED_ON, lr=0.0)
+    history = training.finetune(training.starting_net(short, 10), black, black, recipe=short, progress=False)
+    return history[-1].images_per_second  # the first epoch also warms up
+
+
+def duration(seconds: float) -> str:
+    """In words, to the precision that an estimate has."""
+    for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _trained(recipe: Recipe, train: int) -> int:
+    """Images of a training: full batches alone, as macs.data.batches makes them."""
+    steps = max(1, min(recipe.epoch_size or train, train) // recipe.batch_in)
+    return recipe.epochs * steps * (recipe.batch_in + recipe.batch_out)
+
+
+def _scored(sets: Bench) -> int:
+    on = sets.examination
+    assert on.test is not None
+    return len(on.val) + len(on.val_outliers) + len(on.test) + sum(map(len, on.ood.values()))
+
+
+def _official(setup: Setup, id: str) -> tuple[int, int]:
+    """The numbers of training and scored images that the catalogue promises."""
+    scale = setup.scale
+    tests = [catalog[name].splits["test"].images for name in (id, *scale.ood_sets(id).values())]
+    scored = sum(min(count, scale.limit or count) for count in tests) + 2 * scale.validation
+    return catalog[id].splits["train"].images - scale.validation, scored

@@ -1,0 +1,101 @@
+"""The paper's figures from our results, the paper's own numbers beside them where both measure the same."""
+
+from typing import TYPE_CHECKING
+
+from macs.paper import figures
+from macs.paper.grid import PARTS, UNBOUNDED
+from macs.paper.reproduction import Lacking, Outcome
+from macs.paper.tables import Entry, Place, confidences, where
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw(part: str, outcome: Outcome, found: list[Entry]) -> "Figure":
+    """Fig. 1, 3, 4 or 5; what lacks is left out, and the first reason is raised if nothing is left."""
+    if part == "figure1":
+        return _boxes(outcome)
+    if part == "figure3":
+        return _densities(outcome)
+    source = f"ours, {outcome.setup.scale.name}"
+    drawn = [place for place in where(part, outcome) if _complete(place, found)]
+    if not drawn:
+        raise Lacking("missing", next(entry.why for entry in found if entry.why))
+    return _curves(outcome, drawn, found, source) if part == "figure4" else _bars(drawn, found, source)
+
+
+def _boxes(outcome: Outcome) -> "Figure":
+    (place,) = where("figure1", outcome)
+    ood = outcome.setup.scale.ood["isun"]
+    groups = [
+        figures.BoxGroup(
+            row.label,
+            place.id,
+            ood,
+            confidences(outcome, place, row, "id"),
+            confidences(outcome, place, row, ood),
+            f"ours, {outcome.setup.scale.name}",
+        )
+        for row in PARTS["figure1"].rows
+    ]
+    return figures.confidence_boxes([*groups, *(figures.paper_boxes() if place.itself else [])])
+
+
+def _densities(outcome: Outcome) -> "Figure":
+    """Rows are iSUN and SVHN on each network, columns MaCS and OE."""
+    panels = []
+    sets = [outcome.setup.scale.ood[name] for name in ("isun", "svhn")]
+    lines = [(place, ood) for ood in sets for place in where("figure3", outcome)]
+    for number, (place, ood) in enumerate(lines):
+        for column, row in enumerate(PARTS["figure3"].rows):
+            conf_in, conf_out = (confidences(outcome, place, row, images) for images in ("id", ood))
+            title = f"{row.label}, {place.net}"
+            source = f"ours, {outcome.setup.scale.name}"
+            panels.append(figures.DensityPanel(title, number, column, conf_in, conf_out, place.id, ood, source))
+    return figures.densities(panels)
+
+
+def _curves(outcome: Outcome, drawn: list[Place], found: list[Entry], source: str) -> "Figure":
+    curves = []
+    for place in drawn:
+        for metric in PARTS["figure4"].metrics:
+            line = [entry for entry in found if (entry.block, entry.metric) == (place.title, metric)]
+            errors = [entry.draws_error if entry.seeds_deviation is None else entry.seeds_deviation for entry in line]
+            curves.append(
+                figures.MarginCurve(
+                    place.id,
+                    place.net,
+                    metric,
+                    list(outcome.setup.scale.margins),
+                    [_known(entry.ours) for entry in line],
+                    [_known(error) for error in errors],
+                    outcome.chosen(place.id, place.net, "validation"),
+                    source,
+                )
+            )
+    own = {(place.id, place.net) for place in drawn if place.itself}
+    return figures.margin_curves(
+        [*curves, *(curve for curve in figures.paper_curves() if (curve.id, curve.net) in own)]
+    )
+
+
+def _bars(drawn: list[Place], found: list[Entry], source: str) -> "Figure":
+    ids = {place.title: place.id for place in drawn}
+    own = {place.id for place in drawn if place.itself}
+    bars = [
+        figures.BoundBar(
+            ids[entry.block], entry.metric, entry.row != UNBOUNDED.label, _known(entry.ours), entry.draws_error, source
+        )
+        for entry in found
+        if entry.block in ids
+    ]
+    return figures.bound_bars([*bars, *(bar for bar in figures.paper_bars() if bar.id in own)])
+
+
+def _complete(place: Place, found: list[Entry]) -> bool:
+    return not any(entry.lacking for entry in found if entry.block == place.title)
+
+
+def _known(value: float | None) -> float:
+    assert value is not None, "only complete places are drawn"
+    return value

@@ -1,0 +1,144 @@
+"""Running the grid: every training once, what fails noted, and what it came to kept for tables and figures."""
+
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from macs.cells import Cell, Result
+from macs.data.catalog import catalog
+from macs.data.loading import data_root
+from macs.errors import MacsError
+from macs.margins import Choice, Point, chosen_margin, plateaus, tell
+from macs.metrics import FprRule
+from macs.paper.bench import Bench, Setup, bench
+from macs.paper.grid import Only, Row, Training, trainings
+
+
+class Lacking(Exception):
+    """Why a number cannot be given: in a word, for the table, and in a sentence, for the notes below it."""
+
+    def __init__(self, word: Literal["failed", "missing"], why: str) -> None:
+        super().__init__(why)
+        self.word = word
+
+
+@dataclass
+class Outcome:
+    """What became of each training, and the numbers that follow."""
+
+    setup: Setup
+    seeds: tuple[int, ...]
+    only: Only
+    results: dict[Training, Result] = field(default_factory=dict)
+    failures: dict[Training, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # ID set -> how to get it
+    notes: dict[str, list[str]] = field(default_factory=dict)  # ID set -> what its numbers come from
+
+    def result(self, training: Training) -> Result:
+        if training.id in self.missing:
+            raise Lacking("missing", f"{training.id} was not run: {self.missing[training.id]}")
+        if training in self.failures:
+            raise Lacking("failed", f"{training.name} failed: {self.failures[training]}")
+        return self.results[training]
+
+    def points(self, id: str, net: str) -> list[Point]:
+        """The curve over margins; without one of its trainings nothing may be chosen from it."""
+        return [
+            Point(margin, tuple(self.result(Training(id, net, "macs", margin, seed=seed)) for seed in self.seeds))
+            for margin in self.setup.scale.margins
+        ]
+
+    def chosen(self, id: str, net: str, on: Choice) -> float:
+        return chosen_margin(self.points(id, net), on)
+
+    def row(self, row: Row, id: str, net: str) -> tuple[float | None, list[Result]]:
+        """The margin of a row and its results, one a seed."""
+        margin = self.chosen(id, net, row.margin) if isinstance(row.margin, str) else row.margin
+        found = [Training(id, net, row.method, margin, row.unbounded, seed) for seed in self.seeds]
+        return margin, [self.result(training) for training in found]
+
+    def plateaus(self, id: str, net: str) -> list[str]:
+        return [f"{id} on {net}: {sentence}" for sentence in plateaus(self.points(id, net), self.seeds)]
+
+
+def reproduce(
+    setup: Setup,
+    parts: Sequence[str],
+    only: Only,
+    seeds: Sequence[int] = (0,),
+    fpr_rule: FprRule = "first",
+    progress: bool = True,
+) -> Outcome:
+    """Run what the parts need. A training that fails takes only its own numbers with it."""
+    todo = trainings(parts, setup.scale, only, seeds)
+    outcome = Outcome(setup, tuple(seeds), only)
+    if setup.scale.complete:
+        refuse_gaps(setup, todo)
+    unused: Counter[str] = Counter()
+    for sets, group in benches(setup, todo, outcome.missing):
+        outcome.notes[sets.id] = sets.notes()
+        for training in group:
+            cell = sets.cell(training)
+            unused.update(cell.others())
+            place = f"[{todo.index(training) + 1}/{len(todo)}] {training.name}"
+            plain = outcome.failures.get(Training(training.id, training.net, "msp", seed=training.seed))
+            if plain is not None:
+                outcome.failures[training] = f"its pretraining failed: {plain}"
+                continue
+            tell(f"{place}{' (done before)' if cell.finished else ''}", progress)
+            try:
+                bars = progress and sys.stderr.isatty()
+                sets.run(cell, bars)
+                outcome.results[training] = cell.examine(sets.examination, fpr_rule, bars)
+            except Exception as error:  # whatever it is, a grid of days must not end with one of its trainings
+                outcome.failures[training] = _reason(error, cell)
+                tell(f"{place} failed: {outcome.failures[training]}")
+    for difference, count in unused.items():
+        tell(f"Kept but not used, {count} in {setup.out / 'cells'}: {difference}.")
+    if not outcome.results and not outcome.failures:
+        raise MacsError(next(iter(outcome.missing.values())))
+    return outcome
+
+
+def benches(setup: Setup, todo: Sequence[Training], missing: dict[str, str]) -> Iterator[tuple[Bench, list[Training]]]:
+    """The trainings of each ID set with its images, which are let go before the next; fills in what is missing."""
+    for id in dict.fromkeys(training.id for training in todo):
+        try:
+            sets = bench(setup, id)
+        except MacsError as error:
+            missing[id] = str(error)
+            continue
+        yield sets, [training for training in todo if training.id == id]
+
+
+def refuse_gaps(setup: Setup, todo: Sequence[Training]) -> None:
+    """Say at the start, and not after days, which sets are not there."""
+    scale, root = setup.scale, data_root(setup.root)
+    ids = dict.fromkeys(training.id for training in todo)
+    needed = [(id, split) for id in ids for split in ("train", "test")]
+    needed += [(scale.outliers, "train"), *((name, "test") for id in ids for name in scale.ood_sets(id).values())]
+    known = [(name, split) for name, split in dict.fromkeys(needed) if name in catalog.available()]
+    lacking = [f"{name} ({split})" for name, split in known if catalog[name].find(root, split) is None]
+    if lacking:
+        raise MacsError(
+            f"The scale {scale.name} needs {', '.join(lacking)}, not in {root}: `macs data list` says more; "
+            "get them, or run --scale lab with what is there."
+        )
+
+
+def _reason(error: Exception, cell: Cell) -> str:
+    """One line on what went wrong; the whole story of what is not the user's mistake goes beside the cell."""
+    if isinstance(error, MacsError):
+        return str(error)
+    log = cell.folder.path.with_suffix(".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]} (see {_short(log)})"
+
+
+def _short(path: Path) -> str:
+    return str(Path(*path.parts[-3:]))

@@ -1,0 +1,80 @@
+"""How much of the paper's protocol to run: all of it, what fits an evening, or a rehearsal on embedded images.
+
+A scale says what stands for each ID set, OOD set and network of the paper. Results are always named by what was run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from macs.margins import MARGINS
+from macs.paper import numbers
+from macs.recipe import PRETRAINING, Recipe
+
+IDS = ("cifar10", "cifar100", "svhn", "imagenet32")
+NETS = ("wrn-40-2", "allconv", "resnet-18", "densenet-121")
+OOD = ("textures", "isun", "lsun-c", "svhn", "places365")
+
+
+@dataclass(frozen=True)
+class Scale:
+    name: str
+    about: str  # what it leaves out, for whoever reads the tables
+    pretraining: Recipe
+    finetuning: Recipe
+    outliers: str
+    ids: Mapping[str, str]  # the paper's ID sets -> what stands for them, perhaps themselves
+    nets: Mapping[str, str]
+    ood: Mapping[str, str]
+    margins: tuple[float, ...] = MARGINS
+    validation: int = 2000  # held-out ID images, and as many outliers, where a set has no validation split
+    limit: int = 0  # images of a validation or test set at most, spread over it; 0 is all
+    complete: bool = True  # whether data that is not there is an error, and not a gap in the table
+
+    def ood_sets(self, id: str) -> dict[str, str]:
+        """The OOD sets that an average for this ID set is taken over: the paper's name -> what stands for it."""
+        wanted = {name for paper, ours in self.ids.items() if ours == id for name in numbers.averaged_over(paper)}
+        return {name: ours for name, ours in self.ood.items() if name in wanted}
+
+
+def themselves(names: tuple[str, ...]) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+FULL = Scale(
+    name="full",
+    about="The paper's protocol: 100 epochs of pretraining, 10 of fine-tuning, 128 ID images and 128 outliers a step.",
+    pretraining=PRETRAINING,
+    finetuning=Recipe(),
+    outliers="300k",
+    ids=themselves(IDS),
+    nets=themselves(NETS),
+    ood=themselves(OOD),
+)
+LAB = replace(
+    FULL,
+    name="lab",
+    about="A reduced budget on what data is there: differences from the paper measure the budget before anything else.",
+    pretraining=replace(PRETRAINING, epochs=2, epoch_size=10_000),
+    finetuning=Recipe(epochs=1, epoch_size=2000, lr=0.005, dropout=0.0),
+    validation=1000,
+    limit=2000,
+    complete=False,
+)
+SMOKE = Scale(
+    name="smoke",
+    about="A rehearsal: handwritten digits stand for every ID set, small networks for the paper's; no number compares.",
+    pretraining=replace(PRETRAINING, epochs=4, batch_in=32, dropout=0.0, size=16, precision="float32"),
+    finetuning=Recipe(epochs=3, batch_in=64, batch_out=64, lr=0.01, dropout=0.0, size=16, precision="float32"),
+    outliers="digits-outliers",
+    ids=dict.fromkeys(IDS, "digits"),
+    nets={"wrn-40-2": "wrn-10-1", "allconv": "wrn-16-1", "resnet-18": "wrn-10-1", "densenet-121": "wrn-16-1"},
+    ood={
+        "textures": "digits-textures",
+        "isun": "digits-scans",
+        "lsun-c": "digits-text",
+        "svhn": "digits-8-9",
+        "places365": "digits-faces",
+    },
+    limit=300,
+)
+SCALES = {scale.name: scale for scale in (FULL, LAB, SMOKE)}

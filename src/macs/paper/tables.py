@@ -1,0 +1,207 @@
+"""The paper's tables from our results: the paper's number, ours, and the difference, each on its own.
+
+A table or figure is a list of `Entry`, one number each, which macs.paper.writing turns into text. All in percent, as
+the paper. Ours follows the paper's protocol: the mean of ten draws of a fifth of the test images. Its standard error
+over the draws and the standard deviation over training seeds are different things and stand apart.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from macs.evaluation import Evaluation
+from macs.margins import Choice, deviation
+from macs.metrics import mean_and_error
+from macs.paper import numbers
+from macs.paper.grid import PARTS, Row, places
+from macs.paper.reproduction import Lacking, Outcome
+
+QUARTILES = {"quartile_low": 25, "median": 50, "quartile_high": 75}
+
+
+@dataclass(frozen=True)
+class Place:
+    """An ID set and network that were run, and those of the paper that they stand for."""
+
+    id: str
+    net: str
+    papers: tuple[tuple[str, str], ...]
+
+    @property
+    def itself(self) -> bool:
+        """Whether it is the paper's own, so that numbers may be compared."""
+        return self.papers == ((self.id, self.net),)
+
+    @property
+    def title(self) -> str:
+        ids, nets = (", ".join(dict.fromkeys(names)) for names in zip(*self.papers, strict=True))
+        return f"{self.id} on {self.net}" + ("" if self.itself else f" (for {ids} on {nets})")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One number: where it stands, and what it is in the paper and here."""
+
+    part: str
+    id: str
+    net: str
+    block: str  # what the rows around it have in common
+    section: str  # the images that it is about, where it is no average over OOD sets
+    row: str
+    metric: str
+    margin: float | None = None
+    ranked: bool = True  # test-chosen numbers win no prize
+    paper: float | None = None
+    paper_error: float | None = None
+    doubt: str = ""  # why the print may be wrong
+    ours: float | None = None
+    draws_error: float | None = None  # standard error over draws of test images
+    seeds: int = 0
+    seeds_deviation: float | None = None  # standard deviation over training seeds
+    full: float | None = None  # on all test images
+    comparable: bool = True  # whether ours is measured on the sets that the paper's is
+    lacking: str = ""  # in a word, why there is no number of ours
+    why: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's, where both measure the same."""
+        if self.ours is None or self.paper is None or not self.comparable:
+            return None
+        return self.ours - self.paper
+
+
+def entries(part: str, outcome: Outcome) -> list[Entry]:
+    """All numbers of a table or figure; Fig. 3 has none."""
+    makers = {"table3": _by_ood_set, "table4": _by_ood_set, "table5": _margins, "figure1": _boxes}
+    if part == "figure3":
+        return []
+    return list(makers.get(part, _averages)(part, outcome))
+
+
+def where(part: str, outcome: Outcome) -> list[Place]:
+    """The places of a table or figure, in its order."""
+    found = places(PARTS[part], outcome.setup.scale, outcome.only)
+    return [Place(id, net, tuple(papers)) for (id, net), papers in found.items()]
+
+
+def _averages(part: str, outcome: Outcome) -> Iterator[Entry]:
+    """Means over the OOD sets: Tables 1, 2, 6 and 7, Figs. 4 and 5."""
+    rows = PARTS[part].rows
+    if part == "figure4":
+        rows = tuple(Row(f"m = {margin:g}", "macs", margin) for margin in outcome.setup.scale.margins)
+    for place in where(part, outcome):
+        for row in rows:
+            for metric in PARTS[part].metrics:
+                yield _entry(part, outcome, place, row, metric, None)
+
+
+def _by_ood_set(part: str, outcome: Outcome) -> Iterator[Entry]:
+    """Each OOD set on its own: Tables 3 and 4."""
+    printed = {cell.ood for cell in numbers.table(int(part[-1]))}
+    for place in where(part, outcome):
+        for name in (name for name in outcome.setup.scale.ood_sets(place.id) if name in printed):
+            for row in PARTS[part].rows:
+                for metric in PARTS[part].metrics:
+                    yield _entry(part, outcome, place, row, metric, name)
+
+
+def _entry(part: str, outcome: Outcome, place: Place, row: Row, metric: str, ood: str | None) -> Entry:
+    """A row's metric, averaged over the OOD sets or on the one that stands for the paper's `ood`."""
+    scale = outcome.setup.scale
+    ours = scale.ood[ood] if ood else ""
+    entry = Entry(part, place.id, place.net, place.title, ours, row.label, metric, ranked=row.margin != "test")
+    if place.itself:
+        entry = _with_paper(entry, place, row, ood)
+    try:
+        margin, results = outcome.row(row, place.id, place.net)
+        tests = [result.of("test") for result in results]
+        values = [_values(test, metric, ours) for test in tests]
+    except Lacking as reason:
+        return replace(entry, lacking=reason.word, why=str(reason))
+    means, errors = zip(*(mean_and_error([100 * value for value in draws]) for draws, _ in values), strict=True)
+    averaged = not ood and metric != "accuracy"
+    return replace(
+        entry,
+        margin=margin,
+        ours=float(np.mean(means)),
+        draws_error=float(np.mean(errors)),
+        seeds=len(means),
+        seeds_deviation=deviation(means) if len(means) > 1 else None,
+        full=100 * float(np.mean([full for _, full in values])),
+        comparable=not averaged or {s.name for s in tests[0].sets} == set(scale.ood_sets(place.id).values()),
+    )
+
+
+def _values(evaluation: Evaluation, metric: str, ood: str) -> tuple[list[float], float]:
+    """The metric in each draw, and on all test images."""
+    if metric == "accuracy":
+        return evaluation.draw_accuracies, evaluation.accuracy
+    if not ood:
+        return evaluation.draw_means(metric), evaluation.mean(metric)
+    for result in evaluation.sets:
+        if result.name == ood:
+            return [getattr(draw, metric) for draw in result.draws], getattr(result.full, metric)
+    raise Lacking("missing", f"{ood} is not there")
+
+
+def _with_paper(entry: Entry, place: Place, row: Row, ood: str | None) -> Entry:
+    """The entry with what the paper prints there, if anything."""
+    if entry.part == "figure4":
+        for curve in numbers.margin_curves():
+            if (curve.id, curve.net, curve.metric) == (place.id, place.net, entry.metric):
+                at: dict[object, float] = dict(zip(curve.margins, curve.values, strict=True))
+                return replace(entry, paper=at.get(row.margin))
+    if entry.part == "figure5":
+        for bar in numbers.bars():
+            if (bar.id, bar.net, bar.metric, bar.bounded) == (place.id, place.net, entry.metric, not row.unbounded):
+                return replace(entry, paper=bar.value)
+    if not entry.part.startswith("table") or not row.paper:
+        return entry
+    keys = {"id": place.id, "net": place.net, "method": row.paper, "metric": entry.metric}
+    cell = numbers.cell(int(entry.part[-1]), ood=ood, **keys)
+    return replace(entry, paper=cell.mean, paper_error=cell.error, doubt=cell.note)
+
+
+def _margins(part: str, outcome: Outcome) -> Iterator[Entry]:
+    """Table 5: the margin that the test sets choose, as the paper's, and the one that validation chooses."""
+    printed = {(margin.id, margin.net): margin.margin for margin in numbers.margins()}
+    for place in where(part, outcome):
+        for row in PARTS[part].rows:
+            on: Choice = "test" if row.margin == "test" else "validation"
+            entry = Entry(part, place.id, place.net, "Margins", "", place.title, f"{on}-chosen", ranked=False)
+            entry = replace(entry, seeds=len(outcome.seeds))
+            if place.itself and on == "test":
+                entry = replace(entry, paper=printed[place.id, place.net])
+            try:
+                yield replace(entry, ours=outcome.chosen(place.id, place.net, on))
+            except Lacking as reason:
+                yield replace(entry, lacking=reason.word, why=str(reason))
+
+
+def _boxes(part: str, outcome: Outcome) -> Iterator[Entry]:
+    """Fig. 1: the quartiles of the confidences, of the first seed."""
+    printed = {(box.method, box.data): box for box in numbers.boxes()}
+    isun = outcome.setup.scale.ood["isun"]
+    for place in where(part, outcome):
+        for row in PARTS[part].rows:
+            for paper, name in (("cifar100", place.id), ("isun", isun)):
+                for metric, percentile in QUARTILES.items():
+                    entry = Entry(part, place.id, place.net, place.title, name, row.label, metric, ranked=False)
+                    if place.itself:
+                        entry = replace(entry, paper=100 * getattr(printed[row.paper, paper], metric))
+                    try:
+                        found = confidences(outcome, place, row, "id" if name == place.id else name)
+                        yield replace(entry, ours=100 * float(np.percentile(found, percentile)), seeds=1)
+                    except Lacking as reason:
+                        yield replace(entry, lacking=reason.word, why=str(reason))
+
+
+def confidences(outcome: Outcome, place: Place, row: Row, images: str) -> NDArray[np.float32]:
+    """The confidences of a row's first seed on an OOD set, or on the ID test images: "id"."""
+    kept = outcome.row(row, place.id, place.net)[1][0].confidences
+    if images not in kept:
+        raise Lacking("missing", f"{images} is not there")
+    return kept[images]

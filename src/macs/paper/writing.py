@@ -1,0 +1,172 @@
+"""Tables in the terminal, in Markdown, LaTeX and CSV, all from the same entries."""
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Literal
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from macs.paper.tables import Entry
+from macs.tables import TITLES
+
+Mark = Literal["", "best", "second"]
+Text = tuple[str, Mark]
+HEADINGS = {**TITLES, "accuracy": "ID-ACC ↑"}
+RANKED = ("auroc", "aupr", "fpr95", "accuracy")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of text under one title; a section is a run of rows about one OOD set."""
+
+    title: str
+    header: tuple[str, ...]
+    sections: dict[str, list[list[Text]]]
+
+
+def blocks(found: Sequence[Entry], metrics_at_once: int = 9) -> list[Block]:
+    """Entries as rows: one line a method, for each metric the paper's number, ours, and the difference.
+
+    What has no number of ours at all is left out; the notes say why.
+    """
+    made = []
+    for title in dict.fromkeys(entry.block for entry in found if not entry.lacking):
+        here = [entry for entry in found if entry.block == title]
+        metrics = list(dict.fromkeys(entry.metric for entry in here))
+        for start in range(0, len(metrics), metrics_at_once):
+            made.append(_block(title, here, metrics[start : start + metrics_at_once]))
+    return made
+
+
+def _block(title: str, found: list[Entry], metrics: list[str]) -> Block:
+    columns = [(metric, *column) for metric in metrics for column in _columns([e for e in found if e.metric == metric])]
+    sections: dict[str, list[list[Text]]] = {}
+    for section in dict.fromkeys(entry.section for entry in found):
+        here = [entry for entry in found if entry.section == section]
+        rows = dict.fromkeys(entry.row for entry in here)
+        texts = [make([entry for entry in here if entry.metric == metric]) for metric, _, make in columns]
+        sections[section] = [[(row, ""), *cells] for row, *cells in zip(rows, *texts, strict=True)]
+    return Block(title, ("", *(f"{HEADINGS.get(metric, metric)} {name}" for metric, name, _ in columns)), sections)
+
+
+def _columns(found: list[Entry]) -> list[tuple[str, Callable[[list[Entry]], list[Text]]]]:
+    """The columns of one metric: the paper's only where it prints something, seeds only where there are several."""
+    columns: list[tuple[str, Callable[[list[Entry]], list[Text]]]] = [("ours", _ours)]
+    if any(entry.seeds_deviation is not None for entry in found):
+        columns.append(("seeds ±", lambda entries: [(_number(e.seeds_deviation), "") for e in entries]))
+    if any(entry.paper is not None for entry in found):
+        columns = [
+            ("paper", _paper),
+            *columns,
+            ("diff.", lambda entries: [(_signed(e.difference), "") for e in entries]),
+        ]
+    return columns
+
+
+def _ours(found: list[Entry]) -> list[Text]:
+    marks = ranks([e.ours if e.ranked else None for e in found], found[0].metric)
+    texts = [e.lacking or _with_error(e.ours, e.draws_error) for e in found]
+    return list(zip(texts, marks, strict=True))
+
+
+def _paper(found: list[Entry]) -> list[Text]:
+    marks = ranks([e.paper for e in found], found[0].metric)
+    texts = [_with_error(e.paper, e.paper_error) + ("?" if e.doubt else "") for e in found]
+    return list(zip(texts, marks, strict=True))
+
+
+def ranks(values: Sequence[float | None], metric: str) -> list[Mark]:
+    """The best and the second best of a column, to the two decimals that are printed; equals share a place."""
+    if metric not in RANKED:
+        return [""] * len(values)
+    rounded = [None if value is None else round(value, 2) for value in values]
+    order = sorted({value for value in rounded if value is not None}, reverse="↑" in HEADINGS[metric])
+    places: dict[float | None, Mark] = dict(zip(order, ("best", "second"), strict=False))
+    return [places.get(value, "") for value in rounded]
+
+
+def terminal(title: str, found: Sequence[Entry], notes: Sequence[str]) -> RenderableType:
+    """What the console shows: two metrics side by side where each has several columns."""
+    styles = {"": "{}", "best": "[bold]{}[/bold]", "second": "[underline]{}[/underline]"}
+    tables = []
+    for block in blocks(found, 2 if any(entry.paper is not None for entry in found) else 9):
+        table = Table(title=escape(block.title), title_justify="left")
+        for place, name in enumerate(block.header):
+            table.add_column(name, justify="right" if place else "left", no_wrap=not place)
+        for section, rows in block.sections.items():
+            if section:
+                table.add_row(f"[italic]{escape(section)}[/italic]")
+            for row in rows:
+                table.add_row(*(styles[mark].format(escape(text)) for text, mark in row))
+            table.add_section()
+        tables.append(table)
+    return Group(f"\n[bold]{escape(title)}[/bold]", *tables, *map(escape, notes))
+
+
+def markdown(title: str, found: Sequence[Entry], notes: Sequence[str]) -> str:
+    """GitHub's Markdown, the second best underlined by HTML."""
+    styles = {"": "{}", "best": "**{}**", "second": "<u>{}</u>"}
+    lines = [f"# {title}", ""]
+    for block in blocks(found):
+        lines += [f"## {block.title}", "", f"| {' | '.join(block.header)} |"]
+        lines += ["|---" + "|---:" * (len(block.header) - 1) + "|"]
+        for section, rows in block.sections.items():
+            if section:
+                lines.append(f"| *{section}* |" + " |" * (len(block.header) - 1))
+            lines += [f"| {' | '.join(styles[mark].format(text) for text, mark in row)} |" for row in rows]
+        lines.append("")
+    return "\n".join([*lines, *(f"- {note}" for note in notes)]) + "\n"
+
+
+def latex(title: str, found: Sequence[Entry], notes: Sequence[str]) -> str:
+    """One tabular a block, for the packages booktabs and inputenc; notes are comments."""
+    styles = {"": "{}", "best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
+    lines = [f"% {line}" for line in (title, *notes)]
+    for block in blocks(found):
+        width = len(block.header)
+        lines += ["", rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}", r"\toprule"]
+        lines += [rf"\multicolumn{{{width}}}{{l}}{{{tex(block.title)}}} \\", r"\midrule"]
+        lines += [" & ".join(map(tex, block.header)) + r" \\"]
+        for section, rows in block.sections.items():
+            lines.append(r"\midrule")
+            if section:
+                lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{tex(section)}}}}} \\")
+            lines += [" & ".join(styles[mark].format(tex(text)) for text, mark in row) + r" \\" for row in rows]
+        lines += [r"\bottomrule", r"\end{tabular}"]
+    return "\n".join(lines) + "\n"
+
+
+def comma_separated(found: Sequence[Entry]) -> str:
+    """One line a number, with everything that is known of it."""
+    text = io.StringIO()
+    names = [f.name for f in fields(Entry)]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*names, "difference"])
+    for entry in found:
+        values = [*asdict(entry).values(), entry.difference]
+        writer.writerow(["" if value is None else value for value in values])
+    return text.getvalue()
+
+
+def tex(text: str) -> str:
+    """Text that LaTeX prints as it stands."""
+    special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "–": "--"}
+    special |= {sign: rf"\{sign}" for sign in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(special.get(sign, sign) for sign in text)
+
+
+def _with_error(value: float | None, error: float | None) -> str:
+    return _number(value) if error is None or math.isnan(error) else f"{_number(value)} ± {_number(error)}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.2f}"

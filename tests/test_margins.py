@@ -1,0 +1,228 @@
+"""The choice of the margin: a fair race from one start, decided on held-out images, with nothing hidden."""
+
+import copy
+import csv
+import json
+import math
+import random
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from test_cli import refused, run
+
+import macs
+from macs import nets
+from macs.cells import Result, weights_of
+from macs.data import ImageSet, load
+from macs.errors import MacsError
+from macs.evaluation import measure
+from macs.margins import MARGINS, Point, Sweep, best_margin, chosen_margin, held_out, plateaus, sweep
+from macs.paper import numbers
+from macs.recipe import Recipe
+from macs.tables import plain_text
+from tiny import noise, stripes
+
+RECIPE = Recipe(epochs=1, batch_in=32, batch_out=32, lr=0.02, precision="float32")
+HELD = (stripes(60, seed=5), noise(60, seed=6))
+TESTS = {"test": stripes(50, seed=7), "ood": {"noise": noise(60, seed=8)}}
+
+
+@pytest.fixture(scope="module")
+def start() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return nets.build("wrn-10-1", classes=3)
+
+
+@pytest.fixture(scope="module")
+def swept(start, known, outliers, tmp_path_factory) -> Sweep:
+    folder = tmp_path_factory.mktemp("sweep")
+    return sweep(
+        start,
+        known,
+        outliers,
+        validation=HELD,
+        run=folder,
+        margins=(0.0, 0.8, 0.9),
+        seeds=(0, 1),
+        recipe=RECIPE,
+        progress=False,
+        **TESTS,
+    )
+
+
+def test_the_rule_gives_table_5_from_figure_4_except_where_the_paper_contradicts_itself():
+    curves = {(c.id, c.net, c.metric): c for c in numbers.margin_curves()}
+    wrong = []
+    for printed in numbers.margins():
+        if (printed.id, printed.net, "fpr95") in curves:
+            fpr95, auroc = (curves[printed.id, printed.net, metric] for metric in ("fpr95", "auroc"))
+            if best_margin(fpr95.margins, fpr95.values, auroc.values) != printed.margin:
+                wrong.append((printed.id, printed.net))
+    assert wrong == [("imagenet32", "wrn-40-2")]  # where no metric is best at the printed margin
+
+
+def test_the_rule_against_brute_force():
+    draw = random.Random(3)
+    for _ in range(200):
+        margins = draw.sample(MARGINS, 5)
+        fpr95, auroc = ([draw.choice((0.1, 0.2)) for _ in margins] for _ in range(2))
+        lowest = min(fpr95)
+        left = [(m, a) for m, f, a in zip(margins, fpr95, auroc, strict=True) if f == lowest]
+        highest = max(a for _, a in left)
+        assert best_margin(margins, fpr95, auroc) == min(m for m, a in left if a == highest)
+
+
+def test_margin_zero_is_outlier_exposure_from_the_same_start(swept, start, known, outliers, tmp_path):
+    net = copy.deepcopy(start)
+    macs.finetune(net, known, outliers, method="oe", recipe=RECIPE, run=tmp_path / "oe", progress=False)
+    (file,) = swept.folder.glob("macs-m0-seed0/*/net.safetensors")
+    assert file.read_bytes() == (tmp_path / "oe/net.safetensors").read_bytes()
+
+
+def test_a_margin_has_the_same_weights_alone_and_in_any_company(swept, start, known, outliers, tmp_path):
+    before = weights_of(start)
+    alone = sweep(start, known, outliers, validation=HELD, run=tmp_path, margins=(0.8,), recipe=RECIPE, progress=False)
+    assert alone.points[0].results[0].weights == swept.points[1].results[0].weights
+    assert weights_of(start) == before
+
+
+def test_margin_and_seed_change_the_network(swept):
+    told = {(p.margin, seed): p.results[seed].weights for p, seed in product(swept.points, (0, 1))}
+    assert told[0.0, 0] != told[0.9, 0] and told[0.0, 0] != told[0.0, 1] and told[0.9, 0] != told[0.9, 1]
+
+
+def test_margins_out_of_reach_are_named_as_one_objective(swept):
+    assert all(point.mcd < 0.8 for point in swept.points)
+    for seed in (0, 1):
+        assert swept.points[1].results[seed].weights == swept.points[2].results[seed].weights
+    (note,) = [note for note in swept.notes if "one objective" in note]
+    assert "0.8, 0.9 are one objective: MCD never reached them" in note and "seeds 0, 1" in note
+
+
+def result(fpr95: float, test: float, weights: str = "a", mcd: float = 0.5) -> Result:
+    """A result with this share of ID images flagged, on validation and on test images."""
+
+    def flagged(share: float):
+        conf_in = np.where(np.arange(100) < 100 * share, 0.05, 0.9).astype(np.float32)
+        return measure("x", np.ones(100, bool), conf_in, {"o": np.linspace(0.1, 0.2, 100, dtype=np.float32)})
+
+    return Result(flagged(fpr95), flagged(test), {}, (mcd,), weights)
+
+
+def test_validation_decides_unless_the_test_sets_are_asked_to():
+    points = [Point(m, (result(v, t),)) for m, v, t in ((0.1, 0.3, 0.0), (0.2, 0.1, 0.5), (0.3, 0.2, 0.9))]
+    assert chosen_margin(points, "validation") == 0.2
+    assert chosen_margin(points, "test") == 0.1
+
+
+def test_the_mean_over_seeds_decides_and_the_spread_is_the_deviation():
+    points = [Point(0.1, (result(0.0, 0), result(0.5, 0))), Point(0.2, (result(0.2, 0), result(0.2, 0)))]
+    assert chosen_margin(points, "validation") == 0.2
+    assert points[0].spread("fpr95", "validation") == pytest.approx(0.25 * math.sqrt(2))
+    assert math.isnan(Point(0.1, (result(0.1, 0.1),)).spread("fpr95", "test"))
+
+
+def test_margins_that_were_always_exceeded_get_another_reason():
+    points = [Point(m, (result(0.1, 0.1, weights, 0.5),)) for m, weights in ((0.0, "a"), (0.1, "a"), (0.7, "b"))]
+    (sentence,) = plateaus(points, (0,))
+    assert "0, 0.1 are one objective" in sentence and "above them from the start" in sentence
+
+
+def test_the_table_the_files_and_the_plot(swept):
+    text = plain_text(swept)
+    assert "validation-chosen" in text and "MCD" in text and "over 2 seeds" in text
+    written = {path.name for path in swept.write()}
+    assert {"sweep.json", "sweep.csv", "curve.svg", "curve.pdf", "curve.png"} == written
+    value = json.loads((swept.folder / "sweep.json").read_text())
+    rows = list(csv.DictReader((swept.folder / "sweep.csv").open()))
+    assert value["chosen"] == swept.chosen and value["chosen_by"] == "validation" and len(rows) == 6
+    for row in rows:
+        curve = next(each for each in value["curve"] if each["margin"] == float(row["margin"]))
+        assert curve["test"]["auroc"][int(row["seed"])] == float(row["test_auroc"])
+    best = min(value["curve"], key=lambda p: (np.mean(p["validation"]["fpr95"]), -np.mean(p["validation"]["auroc"])))
+    assert best["margin"] == value["chosen"]
+
+
+def test_a_test_chosen_margin_says_so_everywhere(swept):
+    chosen = replace(swept, chosen_by="test")
+    assert "test-chosen" in plain_text(chosen) and "MaCS*" in chosen.notes[0]
+    assert chosen.as_dict()["chosen_by"] == "test"
+
+
+def test_a_missing_plot_is_no_error(swept, monkeypatch, capsys):
+    def without(*_: object) -> None:
+        raise MacsError("Figures need matplotlib: pip install 'macs-ood[report]'.")
+
+    monkeypatch.setattr("macs.paper.figures.margin_curves", without)
+    assert [path.name for path in swept.write()] == ["sweep.json", "sweep.csv"]
+    assert "macs-ood[report]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"margins": ()}, "at least one margin"),
+        ({"margins": (0.1, 0.1)}, "none of them twice"),
+        ({"margins": (1.0,)}, "below 1"),
+        ({"choose": "test"}, "at least one OOD set"),
+        ({"recipe": Recipe(options={"variant": "unbounded"})}, "no margin to choose"),
+        ({"recipe": Recipe(method="oe")}, "no setting of oe called 'margin'"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused(changes, words, start, known, outliers, tmp_path):
+    options = {"validation": HELD, "run": tmp_path, "recipe": RECIPE, "progress": False} | changes
+    with pytest.raises(MacsError, match=words):
+        sweep(start, known, outliers, **options)
+
+
+def images(rows: ImageSet) -> set[bytes]:
+    return {image.tobytes() for image in rows.pixels[:]}
+
+
+def test_held_out_images_are_not_trained_on(tmp_path):
+    array = noise(50, seed=1).pixels
+    np.save(tmp_path / "o.npy", array)
+    for first, count in ((0.2, 10), (7, 7)):
+        kept, held = held_out(str(tmp_path / "o.npy"), first, size=16)
+        assert len(held) == count and len(kept) == 50 - count and not images(kept) & images(held)
+        again = held_out(str(tmp_path / "o.npy"), first, size=16)[1]
+        assert images(again) == images(held)
+
+
+def test_a_validation_split_is_taken_where_there_is_one():
+    kept, held = held_out("digits", 0.5)
+    assert len(kept) == 1010 and np.array_equal(held.pixels[:], load("digits", "val").pixels[:])
+
+
+def test_the_command_sweeps_goes_on_and_labels(tmp_path, capsys):
+    options = ["--id", "digits", "--outliers", "digits-outliers", "--size", 16, "--net", "wrn-10-1", "--epochs", 1]
+    options += ["--epoch-size", 64, "--batch-in", 32, "--batch-out", 32, "--lr", "0.01", "--margins", "0", "0.9"]
+    options += ["--ood", "digits-faces", "--run", tmp_path / "s"]
+    run("sweep", *options, "--json")
+    first = capsys.readouterr()
+    value = json.loads(first.out)
+    assert [point["margin"] for point in value["curve"]] == [0.0, 0.9]
+    assert value["chosen_by"] == "validation" and "margin 0.9, seed 0" in first.err
+    run("sweep", *options, "--choose", "test")
+    again = capsys.readouterr()
+    assert "test-chosen" in again.out and again.err.count("(done before)") == 2
+    assert "sweep.csv" in again.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--margins", "0.2", "1.2"], "below 1"),
+        (["--choose", "test"], "--ood"),
+        (["--validation", "0"], "--validation"),
+        (["--margin", "0.5"], "--margin"),
+        (["--seeds", "1.5"], "--seeds"),
+        (["--id", "cifar11"], "did you mean 'cifar10'"),
+    ],
+)
+def test_a_mistake_in_the_command_gets_one_sentence(arguments, words, capsys, monkeypatch):
+    monkeypatch.setenv("MACS_DATA", "nowhere")
+    assert words in refused(capsys, "sweep", *arguments)
