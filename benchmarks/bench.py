@@ -8,6 +8,8 @@ import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -42,15 +44,21 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def interleaved(cases: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, Case]:
+def interleaved(cases: Mapping[str, Callable[[], float]], repeats: int, warm_up: bool = True) -> dict[str, Case]:
     """Each case once to warm up, then all of them in turn, `repeats` times; a case returns what it measured."""
-    for measure in cases.values():
+    for measure in cases.values() if warm_up else ():
         measure()
     values: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(repeats):
         for name, measure in cases.items():
             values[name].append(measure())
     return {name: Case(name, found) for name, found in values.items()}
+
+
+def in_new_process(script: str, *arguments: str) -> float:
+    """The number that a script prints last: what a case does to its process must not help or harm the next case."""
+    command = [sys.executable, script, *arguments]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
 def multiply_rate(dtype: torch.dtype, size: int = 2048, times: int = 4) -> float:

@@ -1,9 +1,11 @@
 """What all networks share, and the few questions that may be asked of any nn.Module that returns logits."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import Function, once_differentiable
+from torch.nn.functional import relu
 
 from macs.errors import MacsError
 
@@ -31,23 +33,59 @@ class Normalise(nn.Module):
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout, but three times as fast on a CPU, where drawing random numbers one by one is half of a WRN's time.
+    """nn.Dropout, but several times as fast on a CPU, where drawing a random number for each activation is slow.
 
-    One 64-bit draw of torch's generator decides on four activations. The rate is rounded to 1/65536, and the scale of
-    what is kept fits the rounded rate, so that the expectation is exact.
+    One 64-bit draw of torch's generator decides on eight activations. The rate is rounded to 1/256, and what is kept
+    is scaled by the rounded rate, so that the expectation is exact.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0 or x.device.type != "cpu" or not _is_dense(x):
             return super().forward(x)
-        dropped = round(self.p * 65536)
-        draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        numbers = draws.view(torch.int16)[: x.numel()].as_strided(x.shape, x.stride())  # in the order of x's memory
-        return x * (numbers >= dropped - 32768).to(x.dtype).mul_(65536 / (65536 - dropped))
+        kept, scale = _kept(x, self.p)
+        return x * kept.mul_(scale)
+
+
+class ReluDropout(nn.Dropout):
+    """relu, in place, and dropout at once. On a CPU one tensor is kept for both their gradients, and no mask:
+
+    y = scale * kept * relu(x),    dy/dx = scale where y > 0, else 0
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0 or x.device.type != "cpu" or not _is_dense(x):
+            return super().forward(relu(x, inplace=True))
+        passed: Tensor = _ReluDropout.apply(x, self.p)
+        return passed
+
+
+class _ReluDropout(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
+        kept, ctx.scale = _kept(x, rate)
+        torch.addcmul(x.new_zeros(()), x.relu_(), kept, value=ctx.scale, out=x)
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (y,) = ctx.saved_tensors
+        slope: Tensor = torch.ops.aten.threshold_backward(grad, y, 0)
+        return slope.mul_(ctx.scale), None
+
+
+def _kept(x: Tensor, rate: float) -> tuple[Tensor, float]:
+    """Ones and zeros in the shape and memory order of x, and the factor that makes up for the zeros."""
+    dropped = min(max(round(rate * 256), 1), 255)
+    draws = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
+    numbers = draws.view(torch.uint8)[: x.numel()].as_strided(x.shape, x.stride())
+    return (numbers >= dropped).to(x.dtype), 256 / (256 - dropped)
 
 
 def _is_dense(x: Tensor) -> bool:
-    return x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x.is_contiguous()
+    return x.is_contiguous() or (x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last))
 
 
 class Net(nn.Module):

@@ -13,7 +13,7 @@ from torch.nn.functional import relu
 
 from macs.errors import MacsError
 from macs.nets import Net, net
-from macs.nets._base import Dropout, conv
+from macs.nets._base import ReluDropout, conv
 
 
 class Block(nn.Module):
@@ -22,7 +22,7 @@ class Block(nn.Module):
         self.bn1 = nn.BatchNorm2d(inputs)
         self.conv1 = conv(inputs, outputs, 3, stride)
         self.bn2 = nn.BatchNorm2d(outputs)
-        self.dropout = Dropout(dropout)
+        self.relu_dropout = ReluDropout(dropout)
         self.conv2 = conv(outputs, outputs, 3)
         self.convShortcut = conv(inputs, outputs, 1, stride) if inputs != outputs else None
 
@@ -30,7 +30,7 @@ class Block(nn.Module):
         active = relu(self.bn1(x), inplace=True)
         # Where the width changes, the shortcut too starts behind the activation.
         shortcut = x if self.convShortcut is None else self.convShortcut(active)
-        return shortcut + self.conv2(self.dropout(relu(self.bn2(self.conv1(active)), inplace=True)))
+        return shortcut + self.conv2(self.relu_dropout(self.bn2(self.conv1(active))))
 
 
 @net("wrn")
