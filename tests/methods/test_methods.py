@@ -99,7 +99,10 @@ def test_only_the_hinge_pushes_a_pair_whose_outlier_is_more_confident():
 def test_energy_margins_come_from_the_network_when_none_are_given(net):
     pair = batch()
     prepared = Energy().prepare(net, pair)
-    mean = lambda images: -torch.log(torch.exp(net.fc(images.flatten(1))).sum(1)).mean().item()  # noqa: E731
+
+    def mean(images: Tensor) -> float:
+        return -torch.log(torch.exp(net.fc(images.flatten(1))).sum(1)).mean().item()
+
     assert prepared.m_in == pytest.approx(mean(pair.images), rel=1e-5)
     assert prepared.m_out == pytest.approx(mean(pair.outliers), rel=1e-5)
     assert Energy(m_in=-23.0).prepare(net, pair).m_in == -23.0
