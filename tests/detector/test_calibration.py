@@ -8,6 +8,7 @@ from scipy import stats
 
 from macs.detector.calibration import (
     Calibration,
+    Threshold,
     calibrate,
     conformal_threshold,
     images_needed,
@@ -139,3 +140,14 @@ def test_the_record_in_words_says_what_is_promised():
     for words in ("99 images of photos", "n = 99, k = 5", f"{low:.1%} to {high:.1%}", "at least 0.95"):
         assert words in str(found)
     assert "ccuracy" not in str(found)
+
+
+def test_the_share_counted_on_new_images_lies_in_its_interval_as_often_as_stated():
+    random = np.random.default_rng(5)
+    n, m, k = 200, 300, 10
+    one = Threshold("", n, k, 0.0, (0.0, 1.0))
+    low, high = one.interval_on(m)
+    calibration, new = random.random((4000, n)), random.random((4000, m))
+    tau = np.sort(calibration, axis=1)[:, k - 1]
+    inside = ((share := (new >= tau[:, None]).mean(axis=1)) >= low) & (share <= high)
+    assert 0.94 < inside.mean() < 0.98  # at least 95%: a count is a whole number

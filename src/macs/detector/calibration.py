@@ -12,7 +12,8 @@ That is an average over calibration sets. Given the one at hand, the share of ne
 
     share kept ~ Beta(n + 1 - k, k),
 
-of which `interval` holds the central 95%. Both statements are exact where no two confidences are equal; ties can only
+of which `interval` holds the central 95%; a share counted on m new images scatters around it too, and `interval_on(m)`
+allows for that. Both statements are exact where no two confidences are equal; ties can only
 keep more, since an image exactly at the threshold is kept. Nothing is promised about OOD images.
 
 With one threshold a class the images are grouped by the class that the network *predicts* (Mondrian conformal), which
@@ -43,6 +44,16 @@ class Threshold:
     rank: int  # k
     value: float  # tau, a float32
     interval: tuple[float, float]  # of the share of new ID images kept, with 95% probability
+
+    def interval_on(self, images: int) -> tuple[float, float]:
+        """The same for the share that is counted on so many new ID images, whose own chance makes it wider.
+
+        Of m images the number kept follows the beta-binomial distribution of m trials with Beta(n + 1 - k, k).
+        """
+        from scipy.stats import betabinom
+
+        low, high = betabinom(images, self.images + 1 - self.rank, self.rank).interval(0.95)
+        return float(low) / images, float(high) / images
 
 
 @dataclass(frozen=True)
