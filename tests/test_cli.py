@@ -1,7 +1,6 @@
 """The command line as a user meets it: results on standard output, one sentence and exit code 2 for a mistake."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,8 @@ import pytest
 from PIL import Image
 
 import macs
-from macs import cli, nets
+from command import needs_torch, refused, run
+from macs import nets
 from tiny import STRIPES, noise, stripes
 
 OUTSIDE = '''
@@ -33,17 +33,6 @@ class Flatten(Method):
     def loss(self, logits_in: Tensor, labels: Tensor, logits_out: Tensor) -> Tensor:
         return cross_entropy(logits_in, labels) + self.strength * logits_out.square().mean()
 '''
-
-
-def run(*arguments: object, expect: int = 0) -> None:
-    """Call the command in this process; a success may or may not raise SystemExit(0)."""
-    sys.argv = ["macs", *map(str, arguments)]
-    code: object = 0
-    try:
-        cli.main()
-    except SystemExit as end:
-        code = end.code or 0
-    assert code == expect
 
 
 @pytest.fixture(scope="module")
@@ -102,16 +91,6 @@ def test_a_recipe_file_sets_what_the_options_leave_open(folders, tmp_path, capsy
     run("finetune", *options, "--run", tmp_path / "run", "--json")
     recipe = json.loads(capsys.readouterr().out)["recipe"]
     assert (recipe["epochs"], recipe["lr"], recipe["method"]) == (1, 0.01, "oe")
-
-
-def refused(capsys, *arguments: object) -> str:
-    """The one sentence that a mistake gets."""
-    run(*arguments, expect=2)
-    captured = capsys.readouterr()
-    assert captured.out == "" and "Traceback" not in captured.err
-    (line,) = captured.err.strip().splitlines()
-    assert line.startswith("error: ")
-    return line
 
 
 @pytest.mark.parametrize(
@@ -180,19 +159,7 @@ def test_a_reader_that_stops_reading_is_no_error():
     [["--help"], ["finetune", "--help"], ["--version"], ["data", "list"], ["finetune", "--margin", "2"], ["finetune"]],
 )
 def test_help_and_mistakes_do_not_import_torch(arguments):
-    code = f"""
-import sys
-sys.argv = {["macs", *arguments]!r}
-from macs.cli import main
-try:
-    main()
-except SystemExit:
-    pass
-sys.exit("torch was imported" if "torch" in sys.modules else 0)
-"""
-    elsewhere = {**os.environ, "MACS_DATA": "nowhere"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=elsewhere, check=False)
-    assert done.returncode == 0, done.stderr
+    assert not needs_torch(*arguments)
 
 
 def test_help_names_every_option_of_the_recipe(capsys):

@@ -15,31 +15,12 @@ from dots import Dots
 from PIL import Image
 
 import macs
-from macs import cli, nets
+from command import refused, run
+from macs import nets
 from macs.detector import Detector
 from macs.detector.export import session
 from macs.recipe import PRETRAINING
 from tiny import STRIPES, noise, stripes
-
-
-def run(*arguments: object, expect: int = 0) -> None:
-    """Call the command in this process; a success may or may not raise SystemExit(0)."""
-    sys.argv = ["macs", *map(str, arguments)]
-    code: object = 0
-    try:
-        cli.main()
-    except SystemExit as end:
-        code = end.code or 0
-    assert code == expect
-
-
-def refused(capsys, *arguments: object) -> str:
-    """The one sentence that a mistake gets."""
-    run(*arguments, expect=2)
-    captured = capsys.readouterr()
-    assert captured.out == "" and "Traceback" not in captured.err
-    (line,) = captured.err.strip().splitlines()
-    return line
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,6 @@
 """Running the grid: no training twice, none lost to another's failure, and every table from the kept confidences."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -15,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 from test_cli import refused, run
 
 import macs
+from command import needs_torch
 from macs import data, nets, training
 from macs.cells import weights_of
 from macs.errors import MacsError
@@ -291,19 +289,7 @@ def test_a_mistake_gets_one_sentence(arguments, words, capsys):
     ],
 )
 def test_help_and_mistakes_do_not_import_torch(arguments):
-    code = f"""
-import sys
-sys.argv = {["macs", *arguments]!r}
-from macs.cli import main
-try:
-    main()
-except SystemExit:
-    pass
-sys.exit("torch was imported" if "torch" in sys.modules else 0)
-"""
-    elsewhere = {**os.environ, "MACS_DATA": "nowhere"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=elsewhere, check=False)
-    assert done.returncode == 0, done.stderr
+    assert not needs_torch(*arguments)
 
 
 @pytest.mark.data

@@ -11,20 +11,11 @@ import pytest
 from PIL import Image
 
 import macs
-from macs import cli, demo, nets
+from command import run as command
+from macs import demo, nets
 from macs.cli.report import _ood_sets
 from macs.errors import MacsError
 from tiny import STRIPES, noise, stripes
-
-
-def command(*arguments: object, expect: int = 0) -> None:
-    sys.argv = ["macs", *map(str, arguments)]
-    code: object = 0
-    try:
-        cli.main()
-    except SystemExit as end:
-        code = end.code or 0
-    assert code == expect
 
 
 def save_images(folder: Path, seed: int) -> None:
