@@ -255,14 +255,22 @@ def plateaus(points: Sequence[Point], seeds: Sequence[int]) -> list[str]:
 
 
 def held_out(
-    spec: str, first: float | int, root: str | Path | None = None, size: int = 32, seed: int = 0
+    spec: str,
+    first: float | int,
+    root: str | Path | None = None,
+    size: int = 32,
+    seed: int = 0,
+    elsewhere: str | None = None,
 ) -> tuple[ImageSet, ImageSet]:
     """Training images, and images held out from them to choose a margin by.
 
-    A dataset or folder with a validation split of its own gives that. Of any other `first` images (or that share of
-    them) are drawn and taken out of the training images.
+    If another set is named by `elsewhere`, its images are those held out. A dataset or folder with a validation split
+    of its own gives that. Of any other `first` images (or that share of them) are drawn and taken out of the training
+    images.
     """
     train = load(spec, "train", root=root, size=size)
+    if elsewhere is not None:
+        return train, load(elsewhere, "val" if has_validation(elsewhere) else "train", root=root, size=size)
     if has_validation(spec):
         return train, load(spec, "val", root=root, size=size)
     held, kept = train.split(first, seed)

@@ -225,6 +225,25 @@ def test_validation_and_training_images_are_apart():
         assert seen <= 1, images.name  # patches of plain sky may be equal
 
 
+def test_own_outliers_stand_for_missing_ones_in_the_lab_alone(tmp_path):
+    random = np.random.default_rng(0)
+    for name, count in (("outliers_train.npy", 70), ("outliers_val.npy", 40)):
+        np.save(tmp_path / name, random.integers(0, 256, (count, 16, 16, 3), np.uint8))
+    lab = replace(MICRO, outliers="300k", complete=False)
+    sets = bench(Setup(lab, tmp_path, tmp_path), "digits")
+    assert len(sets.outliers) == 70 and len(sets.examination.val_outliers) == MICRO.limit
+    note = " ".join(sets.notes())
+    assert "outliers_train.npy (70) to train with" in note and "Without 300k" in note and "macs data get 300k" in note
+    named = bench(Setup(lab, tmp_path, tmp_path, outliers="digits-outliers"), "digits")
+    assert named.outliers.name == "digits-outliers" and not named.missing
+    for refused_setup in (
+        Setup(lab, tmp_path, tmp_path, outliers="300k"),
+        Setup(replace(lab, complete=True), tmp_path, tmp_path),
+    ):
+        with pytest.raises(MacsError, match="300K_random_images"):
+            bench(refused_setup, "digits")
+
+
 def test_missing_data_is_an_error_at_full_scale_and_a_gap_in_the_lab(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MACS_DATA", str(tmp_path / "nothing"))
     line = refused(capsys, "reproduce", "table1", "--scale", "full", "--out", tmp_path / "out")
@@ -297,15 +316,19 @@ def test_the_lab_runs_on_what_is_there_and_says_what_is_not(data_root, tmp_path)
     scale = replace(
         LAB,
         nets=dict.fromkeys(LAB.nets, "wrn-10-1"),
-        outliers=str(data_root / "outliers_train.npy"),
         pretraining=replace(LAB.pretraining, **BUDGET),
         finetuning=replace(LAB.finetuning, **BUDGET, batch_out=32),
         limit=50,
     )
-    setup = Setup(scale, tmp_path, data_root, val_outliers=str(data_root / "outliers_val.npy"))
+    setup = Setup(scale, tmp_path, data_root)
     outcome = reproduce(setup, ["figure5"], Only(("cifar10", "imagenet32")), progress=False)
     assert set(outcome.missing) == {"imagenet32"} and len(outcome.results) == 3
     (page,) = publish(["figure5"], outcome)
     text = " ".join(page.notes)
-    assert "Without isun" in text and "imagenet32 was not run" in text and "50 of 10,000" in text
+    assert (
+        "Without isun" in text
+        and "Without 300k" in text
+        and "imagenet32 was not run" in text
+        and "50 of 10,000" in text
+    )
     assert {entry.lacking for entry in page.entries if entry.id == "imagenet32"} == {"missing"}

@@ -56,7 +56,8 @@ def reproduce(
     nets
         Only these of the paper's networks: wrn-40-2, allconv, resnet-18, densenet-121.
     outliers
-        Auxiliary outliers instead of the scale's: a name from `macs data list`, a folder of images, or a .npy.
+        Auxiliary outliers: a name from `macs data list`, a folder of images, or a .npy [default: 300k; at the scale
+        lab, if that is not there, outliers_train.npy and outliers_val.npy in the data folder].
     val_outliers
         Outliers to choose the margin by, from elsewhere; else they are held out from the outliers.
     checkpoint
@@ -89,8 +90,8 @@ def reproduce(
     given: dict[str, Any] = {"epochs": epochs, "epoch_size": epoch_size, "lr": lr, "dropout": dropout}
     base = SCALES[scale]
     finetuning = replace(base.finetuning, **{key: value for key, value in given.items() if value is not None})
-    wanted = replace(base, finetuning=finetuning, outliers=outliers or base.outliers)
-    setup = Setup(wanted, out or Path("runs/reproduce") / scale, data, val_outliers, checkpoint)
+    place = out or Path("runs/reproduce") / scale
+    setup = Setup(replace(base, finetuning=finetuning), place, data, outliers, val_outliers, checkpoint)
     only = Only(tuple(ids or IDS), tuple(nets or NETS))
     chosen = seeds or [0]
     if dry_run:

@@ -62,7 +62,7 @@ def sweep(
         Folder to write [default: in runs/, by a name that says what it is].
     """
     from macs.data import load
-    from macs.margins import MARGINS, has_validation, held_out
+    from macs.margins import MARGINS, held_out
 
     wanted = recipe_from(Recipe(), recipe, options)
     tried = [Recipe(margin=margin).margin for margin in margins or MARGINS]
@@ -72,11 +72,7 @@ def sweep(
         raise MacsError(f"--validation must be a share above 0 or a number of images, not {validation}.")
     first = validation if validation < 1 else int(validation)
     train, val = held_out(wanted.id, first, data, wanted.size)
-    if val_outliers is None:
-        outliers, held = held_out(wanted.outliers, first, data, wanted.size)
-    else:
-        outliers = load(wanted.outliers, "train", root=data, size=wanted.size)
-        held = load(val_outliers, "val" if has_validation(val_outliers) else "train", root=data, size=wanted.size)
+    outliers, held = held_out(wanted.outliers, first, data, wanted.size, elsewhere=val_outliers)
     test = load(wanted.id, "test", root=data, size=wanted.size) if ood else None
     sets = {name: load(name, "test", root=data, size=wanted.size) for name in ood or []}
 

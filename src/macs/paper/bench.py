@@ -11,8 +11,9 @@ import numpy as np
 from macs.cells import Cell, Examination
 from macs.data import ImageSet, load
 from macs.data.catalog import catalog
+from macs.data.loading import data_root
 from macs.errors import MacsError
-from macs.margins import has_validation, held_out
+from macs.margins import held_out
 from macs.paper.grid import Training
 from macs.paper.scales import Scale
 from macs.recipe import Recipe
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 SUFFIXES = (".pt", ".pth", ".safetensors")
+OWN_OUTLIERS, OWN_VAL_OUTLIERS = "outliers_train.npy", "outliers_val.npy"  # in the data folder
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Setup:
     scale: Scale
     out: Path
     root: Path | None = None
+    outliers: str | None = None  # instead of the scale's
     val_outliers: str | None = None
     checkpoint: Path | None = None  # for every network, or a folder of files called ID-NET.pt
 
@@ -41,6 +44,21 @@ class Setup:
         files = (path / f"{id}-{net}{suffix}" for suffix in SUFFIXES)
         return next((file for file in files if file.is_file()), None)
 
+    def outlier_sets(self) -> tuple[ImageSet, ImageSet, dict[str, str]]:
+        """Outliers to train with, others to choose the margin by, and which of the scale's are not there.
+
+        A scale that makes do with what there is takes the data folder's own outliers where its own are missing.
+        """
+        scale, root = self.scale, data_root(self.root)
+        spec, val_spec, missing = self.outliers or scale.outliers, self.val_outliers, {}
+        own, own_val = root / OWN_OUTLIERS, root / OWN_VAL_OUTLIERS
+        if self.outliers is None and not scale.complete and own.is_file() and not _there(spec, root):
+            missing[spec] = f"{own} stands for it; `macs data get {spec}` gets it."
+            spec = str(own)
+            if val_spec is None and own_val.is_file():
+                val_spec = str(own_val)
+        return *held_out(spec, scale.validation, root, scale.finetuning.size, elsewhere=val_spec), missing
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -51,7 +69,7 @@ class Bench:
     train: ImageSet
     outliers: ImageSet
     examination: Examination
-    missing: dict[str, str]  # OOD set -> how to get it
+    missing: dict[str, str]  # set -> how to get it
 
     def cell(self, training: Training) -> Cell:
         """The cell of a training; all of an ID set, network and seed start from the same pretraining."""
@@ -95,7 +113,8 @@ class Bench:
         assert test is not None
         sets = {f"{test.name} (ID)": test, **self.examination.ood}
         sizes = ", ".join(f"{name} {len(images):,}{_official(images)}" for name, images in sets.items())
-        notes = [f"Test images: {sizes}."]
+        names = (f"{images.name} ({len(images):,})" for images in (self.outliers, self.examination.val_outliers))
+        notes = [f"Test images: {sizes}.", "Outliers: {} to train with, {} to choose the margin by.".format(*names)]
         if self.setup.checkpoint is not None:
             notes.append("The given checkpoint may have been trained on the held-out ID images that choose the margin.")
         return notes + [f"Without {name}: {how}" for name, how in self.missing.items()]
@@ -106,13 +125,8 @@ def bench(setup: Setup, id: str) -> Bench:
     scale, size = setup.scale, setup.scale.finetuning.size
     train, val = held_out(id, scale.validation, setup.root, size)
     test = load(id, "test", root=setup.root, size=size)
-    if setup.val_outliers is None:
-        outliers, val_outliers = held_out(scale.outliers, scale.validation, setup.root, size)
-    else:
-        split = "val" if has_validation(setup.val_outliers) else "train"
-        outliers = load(scale.outliers, "train", root=setup.root, size=size)
-        val_outliers = load(setup.val_outliers, split, root=setup.root, size=size)
-    ood, missing = {}, {}
+    outliers, val_outliers, missing = setup.outlier_sets()
+    ood = {}
     for name in scale.ood_sets(id).values():
         try:
             ood[name] = _limited(load(name, "test", root=setup.root, size=size), scale.limit)
@@ -138,6 +152,10 @@ def _starting(recipe: Recipe, given: Path | None, classes: int) -> "nn.Module":
 def _digest(path: Path) -> str:
     file = path / "net.safetensors" if path.is_dir() else path
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+
+def _there(name: str, root: Path) -> bool:
+    return catalog[name].find(root, "train") is not None
 
 
 def _limited(images: ImageSet, limit: int) -> ImageSet:

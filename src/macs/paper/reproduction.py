@@ -120,7 +120,10 @@ def refuse_gaps(setup: Setup, todo: Sequence[Training]) -> None:
     scale, root = setup.scale, data_root(setup.root)
     ids = dict.fromkeys(training.id for training in todo)
     needed = [(id, split) for id in ids for split in ("train", "test")]
-    needed += [(scale.outliers, "train"), *((name, "test") for id in ids for name in scale.ood_sets(id).values())]
+    needed += [
+        (setup.outliers or scale.outliers, "train"),
+        *((name, "test") for id in ids for name in scale.ood_sets(id).values()),
+    ]
     known = [(name, split) for name, split in dict.fromkeys(needed) if name in catalog.available()]
     lacking = [f"{name} ({split})" for name, split in known if catalog[name].find(root, split) is None]
     if lacking:
