@@ -22,6 +22,14 @@ def data_root() -> Path:
 
 
 @pytest.fixture(scope="session")
+def public_weights() -> str:
+    """A WRN-40-2 for CIFAR-10 in the format of the public checkpoints."""
+    if "MACS_WEIGHTS" not in os.environ:
+        pytest.skip("MACS_WEIGHTS names no public WRN-40-2 for CIFAR-10")
+    return os.environ["MACS_WEIGHTS"]
+
+
+@pytest.fixture(scope="session")
 def known() -> ImageSet:
     return stripes(192, seed=1)
 

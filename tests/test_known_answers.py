@@ -1,7 +1,6 @@
 """On real images, with a public-format WRN-40-2 for CIFAR-10 at $MACS_WEIGHTS: known answers, and every method."""
 
 import json
-import os
 
 import numpy as np
 import pytest
@@ -9,10 +8,7 @@ import pytest
 from command import run
 from macs.recipe import METHODS
 
-pytestmark = [
-    pytest.mark.data,
-    pytest.mark.skipif("MACS_WEIGHTS" not in os.environ, reason="MACS_WEIGHTS names no public WRN-40-2 for CIFAR-10"),
-]
+pytestmark = pytest.mark.data
 
 # Computed by other code, in float32, from these weights and the first images of each set: MSP, all images.
 ACCURACY = 91.90
@@ -22,8 +18,8 @@ FPR95_ID = {"svhn": 79.82, "textures": 63.50, "places365": 68.97, "cifar100": 71
 IMAGES = {"svhn": 5000, "textures": 1200, "places365": 4000, "cifar100": 5000}
 
 
-def test_the_public_checkpoint_gives_the_known_answers(data_root, capsys):
-    checkpoint = ["--net", "wrn-40-2", "--checkpoint", os.environ["MACS_WEIGHTS"]]
+def test_the_public_checkpoint_gives_the_known_answers(data_root, public_weights, capsys):
+    checkpoint = ["--net", "wrn-40-2", "--checkpoint", public_weights]
     run("evaluate", *checkpoint, "--id", "cifar10", "--ood", *AUROC, "--data", data_root, "--json")
     value = json.loads(capsys.readouterr().out)
     assert {name: each["images"] for name, each in value["ood"].items()} == IMAGES
@@ -34,8 +30,8 @@ def test_the_public_checkpoint_gives_the_known_answers(data_root, capsys):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_fine_tunes_it(method, data_root, tmp_path, capsys):
-    options = ["--checkpoint", os.environ["MACS_WEIGHTS"], "--id", "cifar10", "--data", data_root]
+def test_every_method_fine_tunes_it(method, data_root, public_weights, tmp_path, capsys):
+    options = ["--checkpoint", public_weights, "--id", "cifar10", "--data", data_root]
     short = ["--epochs", 1, "--epoch-size", 128, "--dropout", 0, "--run", tmp_path / "run", "--json"]
     run("finetune", "--method", method, *options, "--outliers", data_root / "outliers_train.npy", *short)
     (epoch,) = json.loads(capsys.readouterr().out)["history"]

@@ -1,5 +1,6 @@
 """Verdicts, against the network and the threshold applied by hand."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ import macs
 from macs.data import ImageSet
 from macs.data.pictures import fit
 from macs.detector import Detector
+from macs.detector.calibration import Calibration, Check
 from macs.errors import MacsError
 from tiny import STRIPES, noise, stripes
 
@@ -60,6 +62,25 @@ def test_the_record_has_accuracy_and_the_share_of_outliers_that_pass(trained, va
     passed = SCORES["msp"](by_hand(trained, unknown.pixels[:])).numpy() >= record.thresholds[0].value
     assert record.passing == {"noise": passed.mean()}
     assert (record.data, record.images, record.keep, record.score) == ("stripes", 100, 0.95, "msp")
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+def test_a_check_counts_what_is_kept_of_other_images(trained, validation, per_class):
+    others = stripes(80, seed=31)
+    detector = Detector(trained, "energy").calibrate(validation, keep=0.8, per_class=per_class, check=others)
+    verdicts, record = detector.predict(others), detector.calibrated
+    groups = [verdicts.labels == label for label in range(3)] if per_class else [np.ones(80, bool)]
+    assert [check.images for check in record.checks] == [group.sum() for group in groups]
+    assert [check.kept for check in record.checks] == [np.mean(~verdicts.is_ood[group]) for group in groups]
+    for check, threshold in zip(record.checks, record.thresholds, strict=True):
+        assert check.expected == threshold.interval_on(check.images) and check.group == threshold.group
+        assert f"{check.images} other " in str(check) and str(check) in str(record)
+    assert Calibration.from_dict(json.loads(json.dumps(record.as_dict()))) == record
+
+
+def test_a_check_that_fails_says_so():
+    assert "95.00%, as expected" in str(Check("", 100, 0.95, (0.9, 0.99)))
+    assert "80.00%, NOT as expected" in str(Check("", 100, 0.80, (0.9, 0.99)))
 
 
 def test_one_threshold_a_predicted_class(trained, validation):

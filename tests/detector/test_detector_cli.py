@@ -62,6 +62,14 @@ def test_a_run_becomes_a_detector(root, capsys, trained):
     assert "within each predicted class" in text and "vertical:" in text and str(out) in text
 
 
+def test_a_share_of_the_images_is_held_back_to_check(root, capsys):
+    out = root / "checked.safetensors"
+    run("calibrate", root / "run", "--keep", "0.8", "--check", "0.25", "--out", out)
+    assert "Of 15 other ID images it keeps" in capsys.readouterr().out
+    record = Detector.load(out).calibrated
+    assert record.images == 45 and record.checks[0].images == 15
+
+
 def test_a_checkpoint_and_images_without_labels(root, capsys, tmp_path):
     arguments = ["--net", "wrn-10-1", "--checkpoint", root / "run" / "net.safetensors", "--images", root / "flat.npy"]
     run("calibrate", *arguments, "--size", 16, "--out", tmp_path / "d.safetensors", "--json")
@@ -138,6 +146,7 @@ def mistakes(root: Path) -> list[tuple[list[object], str]]:
         (["calibrate", root / "nowhere", *out], "no recipe at"),
         (["calibrate", root / "run", "--out", root / "x.pt"], "end in .safetensors"),
         (["calibrate", root / "run", *out, "--split", "train"], "--split"),
+        (["calibrate", root / "run", *out, "--check", "50"], "--check is the share"),
         (["calibrate", root / "run", *out, "--images", root / "gone"], "gone"),
         (["calibrate", root / "trained-on-all", *out], f"trained on all of {whole}; give other ID images"),
         (["predict", *detector], "Name at least one"),

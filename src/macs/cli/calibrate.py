@@ -25,6 +25,7 @@ def calibrate(
     images: str | None = None,
     split: Literal["val", "test"] = "val",
     keep: float = 0.95,
+    check: float = 0.0,
     per_class: Annotated[bool, Flag] = False,
     outliers: Names = None,
     score: str | None = None,
@@ -41,6 +42,7 @@ def calibrate(
     must not have been trained on; a new image of their kind is then kept with probability at least --keep.
 
         macs calibrate runs/mine --images photos/val --out detector.safetensors
+        macs calibrate runs/mine --images photos/val --check 0.5 --out detector.safetensors   # and see the promise kept
         macs predict new/ --detector detector.safetensors
 
     Parameters
@@ -55,6 +57,8 @@ def calibrate(
         Which part of them, where there are parts. Training images are not offered: the network knows them.
     keep
         Share of new ID images to keep.
+    check
+        Share of the images to hold back, and to count on them what the threshold keeps.
     per_class
         Find one threshold for each predicted class.
     outliers
@@ -86,8 +90,11 @@ def calibrate(
             raise MacsError(f"The network was trained on all of {images}; give other ID images with --images.")
     elif net is None or checkpoint is None or images is None:
         raise MacsError("Name a run folder, or give --net, --checkpoint and --images.")
+    if not 0 <= check < 1:
+        raise MacsError(f"--check is the share of images to hold back, from 0 to below 1, not {check}.")
     size = size or 32
     validation = load(images, split, root=data, size=size)
+    others, validation = validation.split(check) if check else (None, validation)
     unknown = {name: _load_outliers(name, split, data, size) for name in outliers or ()}
 
     from macs import Detector, methods, nets
@@ -97,7 +104,7 @@ def calibrate(
     network = nets.load(checkpoint, net, classes=len(names) or None).to(best_device())
     chosen = score or (methods.build(recipe).score if recipe else "msp")
     detector = Detector(network, chosen, tuple(classes or ()), None if recipe is None else asdict(recipe))
-    detector = detector.calibrate(validation, keep, per_class, unknown, progress=True)
+    detector = detector.calibrate(validation, keep, per_class, unknown, others, progress=True)
     detector.save(out)
     calibration = detector.calibrated
     show(f"{calibration}\nThe detector is in {out}.", {"detector": str(out), **calibration.as_dict()}, json)

@@ -68,12 +68,14 @@ class Detector:
         keep: float = 0.95,
         per_class: bool = False,
         outliers: Mapping[str, ImageSet] | None = None,
+        check: ImageSet | None = None,
         progress: bool = False,
     ) -> "Detector":
         """A detector that keeps at least `keep` of new ID images, from images the network was not trained on.
 
         Labels are not needed; where there are some, the record has the accuracy. Of each set in `outliers` it has the
-        share that would pass as ID. `per_class` finds one threshold for each predicted class.
+        share that would pass as ID, and of `check`, which are other ID images, the share that is kept beside what was
+        to be expected. `per_class` finds one threshold for each predicted class.
         """
         classes = self._class_names(validation)
         answers = self._run(validation, progress)
@@ -88,6 +90,9 @@ class Detector:
             data=validation.name,
         )
         detector = replace(self, classes=classes, size=validation.size, calibration=record)
+        if check is not None:
+            verdicts = detector.predict(check, progress=progress)
+            record = record.checked(verdicts.labels, ~verdicts.is_ood)
         passing = {
             name: 1 - float(detector.predict(images, progress=progress).is_ood.mean())
             for name, images in (outliers or {}).items()

@@ -12,9 +12,12 @@ That is an average over calibration sets. Given the one at hand, the share of ne
 
     share kept ~ Beta(n + 1 - k, k),
 
-of which `interval` holds the central 95%; a share counted on m new images scatters around it too, and `interval_on(m)`
-allows for that. Both statements are exact where no two confidences are equal; ties can only
-keep more, since an image exactly at the threshold is kept. Nothing is promised about OOD images.
+of which `interval` holds the central 95%. A share that is counted on m new images scatters around that once more:
+
+    number kept of m ~ BetaBinomial(m, n + 1 - k, k),
+
+of which `interval_on(m)` holds the central 95%. These statements are exact where no two confidences are equal; ties can
+only keep more, since an image exactly at the threshold is kept. Nothing is promised about OOD images.
 
 With one threshold a class the images are grouped by the class that the network *predicts* (Mondrian conformal), which
 is known for a new image too; so the statements hold within each predicted class. Grouped by true class they would not.
@@ -25,7 +28,7 @@ Vovk: Conditional Validity of Inductive Conformal Predictors, ACML 2012 (given t
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -46,14 +49,27 @@ class Threshold:
     interval: tuple[float, float]  # of the share of new ID images kept, with 95% probability
 
     def interval_on(self, images: int) -> tuple[float, float]:
-        """The same for the share that is counted on so many new ID images, whose own chance makes it wider.
-
-        Of m images the number kept follows the beta-binomial distribution of m trials with Beta(n + 1 - k, k).
-        """
+        """The same for the share that is counted on so many new ID images, whose own chance makes it wider."""
         from scipy.stats import betabinom
 
         low, high = betabinom(images, self.images + 1 - self.rank, self.rank).interval(0.95)
         return float(low) / images, float(high) / images
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a threshold kept of ID images that had no part in finding it, and what was to be expected."""
+
+    group: str
+    images: int
+    kept: float
+    expected: tuple[float, float]  # with 95% probability
+
+    def __str__(self) -> str:
+        low, high = self.expected
+        verdict = "as" if low <= self.kept <= high else "NOT as"
+        of = f"other images predicted as {self.group}" if self.group else "other ID images"
+        return f"Of {self.images:,} {of} it keeps {self.kept:.2%}, {verdict} expected ({low:.1%} to {high:.1%})."
 
 
 @dataclass(frozen=True)
@@ -66,6 +82,7 @@ class Calibration:
     images: int
     thresholds: tuple[Threshold, ...]  # one, or one for each class in order
     accuracy: float | None = None  # None where the images have no labels
+    checks: tuple[Check, ...] = ()  # one a threshold that could be checked
     passing: dict[str, float] = field(default_factory=dict)  # share of each outlier set that would be taken for ID
 
     @property
@@ -85,7 +102,17 @@ class Calibration:
     def from_dict(cls, told: Mapping[str, Any]) -> "Calibration":
         """What as_dict() gave, after a journey through JSON, which knows no tuples."""
         thresholds = (Threshold(**{**each, "interval": tuple(each["interval"])}) for each in told["thresholds"])
-        return cls(**{**told, "thresholds": tuple(thresholds)})
+        checks = (Check(**{**each, "expected": tuple(each["expected"])}) for each in told.get("checks", ()))
+        return cls(**{**told, "thresholds": tuple(thresholds), "checks": tuple(checks)})
+
+    def checked(self, predictions: NDArray[np.int64], is_kept: NDArray[np.bool_]) -> "Calibration":
+        """With what became of other ID images, counted for each threshold."""
+        checks = []
+        for label, one in enumerate(self.thresholds):
+            kept = is_kept[predictions == label] if self.per_class else is_kept
+            if len(kept):
+                checks.append(Check(one.group, len(kept), float(kept.mean()), one.interval_on(len(kept))))
+        return replace(self, checks=tuple(checks))
 
     def __str__(self) -> str:
         least = f"at least {self.keep}"
@@ -99,6 +126,7 @@ class Calibration:
             )
         within = " within each predicted class" if self.per_class else ""
         lines.append(f"A new ID image is kept with probability {least}{within}, averaged over calibration sets.")
+        lines += map(str, self.checks)
         if self.accuracy is not None:
             lines.append(f"Accuracy on these images: {self.accuracy:.2%}.")
         lines += [f"Of {name}, {share:.2%} would pass as ID." for name, share in self.passing.items()]
