@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from macs.nets._base import ReluDropout
+
 MEAN = torch.tensor([125.3, 123.0, 113.9]).view(3, 1, 1) / 255
 STD = torch.tensor([63.0, 62.1, 66.7]).view(3, 1, 1) / 255
 
@@ -40,16 +42,14 @@ class PilImages(Dataset[tuple[Tensor, int]]):
         return (tensor - MEAN) / STD, 0 if self.labels is None else int(self.labels[index])
 
 
-class PlainDropout(nn.Dropout):
-    """torch's own."""
-
-
 def without_our_layers(net: nn.Module) -> nn.Module:
     """The network as a plain script has it: torch's dropout, and no normalisation since the transforms do it."""
-    for module in net.modules():
+    for module in list(net.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, nn.Dropout):
-                setattr(module, name, PlainDropout(child.p))
+            if isinstance(child, ReluDropout):
+                setattr(module, name, nn.Sequential(nn.ReLU(inplace=True), nn.Dropout(child.p)))
+            elif isinstance(child, nn.Dropout):
+                setattr(module, name, nn.Dropout(child.p))
     net.normalise = nn.Identity()
     return net
 

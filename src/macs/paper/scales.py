@@ -54,7 +54,7 @@ LAB = replace(
     FULL,
     name="lab",
     about="A reduced budget on what data is there: differences from the paper measure the budget before anything else.",
-    pretraining=replace(PRETRAINING, epochs=2, epoch_size=10_000),
+    pretraining=replace(PRETRAINING, epochs=4, epoch_size=10_000, batch_in=64, dropout=0.0),
     finetuning=Recipe(epochs=1, epoch_size=2000, lr=0.005, dropout=0.0),
     validation=1000,
     limit=2000,
