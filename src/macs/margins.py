@@ -25,7 +25,7 @@ from rich.table import Table
 
 from macs.cells import Cell, Examination, Result, weights_of
 from macs.data import ImageSet, load
-from macs.data.catalog import catalog
+from macs.data.loading import has_validation
 from macs.errors import MacsError
 from macs.files import write_text
 from macs.metrics import FprRule
@@ -275,11 +275,6 @@ def held_out(
         return train, load(spec, "val", root=root, size=size)
     held, kept = train.split(first, seed)
     return kept, held
-
-
-def has_validation(spec: str) -> bool:
-    """Whether a dataset of the catalogue, or a folder, has a validation split."""
-    return (spec in catalog.available() and "val" in catalog[spec].splits) or (Path(spec).expanduser() / "val").is_dir()
 
 
 def deviation(values: Sequence[float]) -> float:

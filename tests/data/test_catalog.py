@@ -11,6 +11,7 @@ from official import images, python2_pickle, rows, write_cifar10, write_png, wri
 
 from macs import data
 from macs.data.catalog import catalog
+from macs.data.loading import unseen_split
 from macs.data.pixels import Joined, Mapped
 from macs.errors import MacsError
 
@@ -233,6 +234,12 @@ def test_train_and_test_images_of_a_divided_folder_never_mix(tmp_path):
     assert data.load(tmp_path / "pets", "test").files == ("cat/1.png",)
     with pytest.raises(MacsError, match="divided into train, test and has no val"):
         data.load(tmp_path / "pets", "val")
+
+
+def test_what_to_calibrate_on_is_the_validation_part_or_else_the_test_part(tmp_path):
+    (tmp_path / "divided/val").mkdir(parents=True)
+    found = {spec: unseen_split(spec) for spec in ("digits", "cifar10", str(tmp_path / "divided"), str(tmp_path))}
+    assert list(found.values()) == ["val", "test", "val", "test"]
 
 
 def test_a_name_wins_over_a_folder_of_that_name_and_a_path_does_not(tmp_path, monkeypatch):

@@ -1,17 +1,14 @@
 """`macs calibrate`."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from macs.cli._app import Data, Flag, Json, Whole, app, show
 from macs.errors import MacsError
 from macs.recipe import Recipe
-
-if TYPE_CHECKING:
-    from macs.data import ImageSet
 
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 
@@ -23,7 +20,7 @@ def calibrate(
     *,
     out: Path,
     images: str | None = None,
-    split: Literal["val", "test"] = "val",
+    split: Literal["val", "test"] | None = None,
     keep: float = 0.95,
     check: float = 0.0,
     per_class: Annotated[bool, Flag] = False,
@@ -54,7 +51,8 @@ def calibrate(
     images
         ID images: a name from `macs data list`, a folder, or a .npy file [default: the run's ID set].
     split
-        Which part of them, where there are parts. Training images are not offered: the network knows them.
+        Which part of them, where there are parts [default: val, else test]. Training images are not offered: the
+        network knows them.
     keep
         Share of new ID images to keep.
     check
@@ -62,7 +60,7 @@ def calibrate(
     per_class
         Find one threshold for each predicted class.
     outliers
-        Sets of unknown images, to report which share of each would pass; their test part where they have no other.
+        Sets of unknown images, to report which share of each would pass: their val part, else test.
     score
         Confidence: msp, maxlogit, energy, gen [default: what the run's method detects with, else msp].
     net
@@ -75,7 +73,7 @@ def calibrate(
         Edge of the square images, in pixels [default: the run's, else 32].
     """
     from macs.data import load
-    from macs.data.loading import undivided
+    from macs.data.loading import available, undivided, unseen_split
     from macs.runs import RunFolder
 
     if out.suffix != ".safetensors":
@@ -93,9 +91,12 @@ def calibrate(
     if not 0 <= check < 1:
         raise MacsError(f"--check is the share of images to hold back, from 0 to below 1, not {check}.")
     size = size or 32
-    validation = load(images, split, root=data, size=size)
+    part = split or unseen_split(images)
+    validation = load(images, part, root=data, size=size)
+    if images in available():
+        validation = replace(validation, name=f"{images} ({part})")
     others, validation = validation.split(check) if check else (None, validation)
-    unknown = {name: _load_outliers(name, split, data, size) for name in outliers or ()}
+    unknown = {name: load(name, unseen_split(name), root=data, size=size) for name in outliers or ()}
 
     from macs import Detector, methods, nets
     from macs.devices import best_device
@@ -108,12 +109,3 @@ def calibrate(
     detector.save(out)
     calibration = detector.calibrated
     show(f"{calibration}\nThe detector is in {out}.", {"detector": str(out), **calibration.as_dict()}, json)
-
-
-def _load_outliers(name: str, split: str, root: Path | None, size: int) -> "ImageSet":
-    from macs.data import load
-
-    try:
-        return load(name, split, root=root, size=size)
-    except MacsError:
-        return load(name, "test", root=root, size=size)

@@ -17,7 +17,7 @@ def export(
     *,
     int8: Annotated[bool, Flag] = False,
     images: str | None = None,
-    split: Literal["val", "test"] = "val",
+    split: Literal["val", "test"] | None = None,
     ood: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     max_drop: float = 0.5,
     net: str | None = None,
@@ -44,7 +44,7 @@ def export(
         Labelled ID images that the network was not trained on; they give the ranges of the integers, measure the loss
         and calibrate the threshold anew.
     split
-        Which part of them, where there are parts.
+        Which part of them, where there are parts [default: val, else test].
     ood
         OOD sets to measure AUROC on.
     max_drop
@@ -53,13 +53,14 @@ def export(
         A network of your own, as module:Class; only that is imported which is named here.
     """
     from macs.data import load
+    from macs.data.loading import unseen_split
     from macs.detector.files import onnx_path, read
 
     onnx_path(out)
     if int8 != (images is not None) or (ood and not int8):
         raise MacsError("--int8 needs --images to find its ranges; without it, leave --images and --ood out.")
     size = read(detector)[0]["size"]
-    known = load(images, split, root=data, size=size) if images is not None else None
+    known = load(images, split or unseen_split(images), root=data, size=size) if images is not None else None
     unknown = {name: load(name, "test", root=data, size=size) for name in ood or ()}
 
     from macs.detector import Detector

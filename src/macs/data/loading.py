@@ -82,6 +82,16 @@ def undivided(spec: str) -> bool:
     return spec not in available() and path.is_dir() and not any((path / split).is_dir() for split in SPLITS)
 
 
+def has_validation(spec: str) -> bool:
+    """Whether a dataset of the catalogue, or a folder, has a validation split."""
+    return (spec in available() and "val" in catalog[spec].splits) or (Path(spec).expanduser() / "val").is_dir()
+
+
+def unseen_split(spec: str) -> str:
+    """The part of a set to calibrate on: its validation images, or its test images where it has no others."""
+    return "val" if has_validation(spec) else "test"
+
+
 @dataclass(frozen=True)
 class Row:
     """A line of `macs data list`."""
