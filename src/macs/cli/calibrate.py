@@ -39,7 +39,7 @@ def calibrate(
     must not have been trained on; a new image of their kind is then kept with probability at least --keep.
 
         macs calibrate runs/mine --images photos/val --out detector.safetensors
-        macs calibrate runs/mine --images photos/val --check 0.5 --out detector.safetensors   # and see the promise kept
+        macs calibrate runs/mine --check 0.5 --out detector.safetensors   # and count
         macs predict new/ --detector detector.safetensors
 
     Parameters
