@@ -13,7 +13,7 @@ pytestmark = pytest.mark.data
 
 @pytest.fixture(scope="module")
 def cifar10(data_root) -> data.ImageSet:
-    chosen = np.random.default_rng(0).permutation(10_000)[:4000]
+    chosen = np.random.default_rng(0).permutation(10_000)[:2000]
     return data.load("cifar10", "test", root=data_root).subset(chosen)
 
 
