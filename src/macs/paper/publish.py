@@ -89,7 +89,8 @@ def _notes(part: str, outcome: Outcome, found: list[Entry]) -> list[str]:
     notes += [note for id in dict.fromkeys(place.id for place in places) for note in outcome.notes.get(id, [])]
     if any(entry.paper is not None and not entry.comparable for entry in found):
         notes.append("No difference is given where sets are missing: the paper averages over more of them.")
-    notes += [f"? {e.block}, {e.section or e.row} {e.metric}: {e.doubt}" for e in found if e.doubt]
+    shown = {entry.block for entry in found if not entry.lacking}
+    notes += [f"? {e.block}, {e.section or e.row} {e.metric}: {e.doubt}" for e in found if e.doubt and e.block in shown]
     return notes + list(dict.fromkeys(f"{entry.lacking}: {entry.why}" for entry in found if entry.lacking))
 
 
