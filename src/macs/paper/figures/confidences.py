@@ -83,7 +83,7 @@ def confidence_boxes(groups: Sequence[BoxGroup]) -> "Figure":
                 showfliers=False,
                 patch_artist=True,
                 boxprops={"facecolor": colour, "hatch": hatch, "linewidth": 0.7},
-                medianprops={"color": "black" if hatch else "white", "linewidth": 1.6},
+                medianprops={"color": "black" if hatch else "white", "linewidth": 1.4 if hatch else 0.7},
                 whiskerprops={"linewidth": 0.7},
                 capprops={"linewidth": 0.7},
             )
