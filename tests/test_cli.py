@@ -140,6 +140,16 @@ def test_ctrl_c_leaves_a_run_that_goes_on(folders, tmp_path, monkeypatch, capsys
     run("finetune", *options, "--resume")
 
 
+def test_ctrl_c_promises_nothing_that_a_command_does_not_do(folders, monkeypatch, capsys):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("macs.nets.load", interrupted)
+    net = ["--net", "wrn-10-1", "--checkpoint", folders / "nowhere"]
+    run("evaluate", *net, "--id", folders / "mine", "--ood", folders / "unknown", expect=130)
+    assert capsys.readouterr().err.strip() == "Stopped. Nothing is left half-written."
+
+
 def test_the_list_of_datasets(capsys):
     run("data", "list", "--json")
     names = [row["name"] for row in json.loads(capsys.readouterr().out)]

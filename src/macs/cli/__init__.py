@@ -28,10 +28,17 @@ def main() -> None:
         errors.print(f"[bold red]error:[/] {escape(str(error))}")
         sys.exit(2)
     except KeyboardInterrupt:
-        errors.print(
-            "Stopped. The same command goes on where it stopped; pretrain and finetune want --resume for that."
-        )
+        errors.print(f"Stopped. {what_is_left(sys.argv[1])}")
         sys.exit(130)
     except BrokenPipeError:  # the reader, `head` for one, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def what_is_left(command: str) -> str:
+    """After Ctrl-C: how to go on with a command."""
+    if command in ("pretrain", "finetune"):
+        return "The same command with --resume goes on after the last finished epoch."
+    if command in ("data", "demo", "sweep", "reproduce"):
+        return "The same command goes on where it stopped."
+    return "Nothing is left half-written."

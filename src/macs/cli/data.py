@@ -73,16 +73,12 @@ def data_get(
         dataset_called(name)
     got: list[Got] = []
     failures: list[MacsError] = []
-    try:
-        with bars(DownloadColumn()) as shown:
-            for name in dict.fromkeys(names):
-                try:
-                    got.append(get(name, data, mirror, shown))
-                except MacsError as error:  # the other datasets need not wait for this one
-                    failures.append(error)
-    except KeyboardInterrupt:
-        print("Stopped; the same command goes on where it stopped.", file=sys.stderr)
-        sys.exit(130)
+    with bars(DownloadColumn()) as shown:
+        for name in dict.fromkeys(names):
+            try:
+                got.append(get(name, data, mirror, shown))
+            except MacsError as error:  # the other datasets need not wait for this one
+                failures.append(error)
     if got:
         show("\n".join(map(got_line, got)), [{**asdict(each), "splits": rows(each.splits)} for each in got], json)
     if failures:
