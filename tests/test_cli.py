@@ -72,6 +72,10 @@ def test_from_a_folder_of_images_to_a_table(folders, tmp_path, capsys):
     assert value["id"]["images"] == 48
     assert [each["images"] for each in value["ood"].values()] == [20, 64]
 
+    bare = ["--net", "wrn-10-1", "--checkpoint", tuned / "net.safetensors", "--id", folders / "mine", "--size", 16]
+    run("evaluate", *bare, "--ood", folders / "unknown", folders / "outliers.npy", "--json")
+    assert json.loads(capsys.readouterr().out)["ood"] == value["ood"]
+
     run("evaluate", tuned, "--ood", folders / "unknown")
     assert "48 ID images" in capsys.readouterr().out
 

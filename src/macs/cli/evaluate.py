@@ -22,6 +22,7 @@ def evaluate(
     net: str | None = None,
     checkpoint: Path | None = None,
     id: str | None = None,
+    size: Whole | None = None,
     score: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     fit_images: Whole = 10_000,
     trials: Whole = 10,
@@ -50,6 +51,8 @@ def evaluate(
         Weights: ours, or the public OE, energy_ood and margin_ood files.
     id
         ID test set that the network was trained for.
+    size
+        Edge of the square images, in pixels [default: the run's, else 32].
     score
         Confidence: msp, energy, knn, ... (docs/scores.md), several of them, or all; odin takes four times as long
         [default: what the run's method detects with, else msp].
@@ -80,8 +83,9 @@ def evaluate(
         raise MacsError("Name a run folder, or give --net, --checkpoint and --id.")
     else:
         recipe = Recipe(net=net, id=id, method="msp")
-    test = load(id, "test", root=data, size=recipe.size)
-    sets = {name: load(name, "test", root=data, size=recipe.size) for name in ood}
+    size = size or recipe.size
+    test = load(id, "test", root=data, size=size)
+    sets = {name: load(name, "test", root=data, size=size) for name in ood}
 
     from macs import methods, nets, scores
     from macs.devices import best_device
@@ -96,7 +100,7 @@ def evaluate(
         test,
         sets,
         list(scorers),
-        train=lambda: _training_images(id, data, recipe.size),
+        train=lambda: _training_images(id, data, size),
         fit_images=fit_images,
         trials=trials,
         share=share,
