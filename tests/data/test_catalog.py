@@ -11,7 +11,7 @@ from official import images, python2_pickle, rows, write_cifar10, write_png, wri
 
 from macs import data
 from macs.data.catalog import catalog
-from macs.data.loading import unseen_split
+from macs.data.loading import load_unseen
 from macs.data.pixels import Joined, Mapped
 from macs.errors import MacsError
 
@@ -237,9 +237,13 @@ def test_train_and_test_images_of_a_divided_folder_never_mix(tmp_path):
 
 
 def test_what_to_calibrate_on_is_the_validation_part_or_else_the_test_part(tmp_path):
-    (tmp_path / "divided/val").mkdir(parents=True)
-    found = {spec: unseen_split(spec) for spec in ("digits", "cifar10", str(tmp_path / "divided"), str(tmp_path))}
-    assert list(found.values()) == ["val", "test", "val", "test"]
+    write_cifar10(tmp_path)
+    for part, count in (("val", 2), ("test", 3)):
+        for index, image in enumerate(images(count)):
+            write_png(tmp_path / "divided" / part / f"{index}.png", image)
+    loaded = [load_unseen(spec, None, tmp_path) for spec in ("digits", "cifar10", str(tmp_path / "divided"))]
+    assert [each.name for each in loaded] == ["digits (val)", "cifar10 (test)", str(tmp_path / "divided")]
+    assert len(loaded[2]) == 2 and len(load_unseen(str(tmp_path / "divided"), "test", tmp_path)) == 3
 
 
 def test_a_name_wins_over_a_folder_of_that_name_and_a_path_does_not(tmp_path, monkeypatch):

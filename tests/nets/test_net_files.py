@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import pickle
 import sys
 import types
@@ -282,9 +281,8 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(net, tmp_path, monkeyp
 
 
 @pytest.mark.data
-@pytest.mark.skipif("MACS_WEIGHTS" not in os.environ, reason="MACS_WEIGHTS names no public WRN-40-2 for CIFAR-10")
-def test_a_public_classifier_keeps_its_accuracy(data_root):
-    net = nets.load(os.environ["MACS_WEIGHTS"], "wrn-40-2", classes=10).eval()
+def test_a_public_classifier_keeps_its_accuracy(data_root, public_weights):
+    net = nets.load(public_weights, "wrn-40-2", classes=10).eval()
     with (data_root / "cifar-10-batches-py" / "test_batch").open("rb") as file:
         batch = pickle.load(file, encoding="bytes")
     pixels = torch.from_numpy(batch[b"data"][:500].reshape(-1, 3, 32, 32) / np.float32(255))

@@ -1,6 +1,6 @@
 """`macs calibrate`."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -72,8 +72,7 @@ def calibrate(
     size
         Edge of the square images, in pixels [default: the run's, else 32].
     """
-    from macs.data import load
-    from macs.data.loading import available, undivided, unseen_split
+    from macs.data.loading import load_unseen, undivided
     from macs.runs import RunFolder
 
     if out.suffix != ".safetensors":
@@ -91,12 +90,9 @@ def calibrate(
     if not 0 <= check < 1:
         raise MacsError(f"--check is the share of images to hold back, from 0 to below 1, not {check}.")
     size = size or 32
-    part = split or unseen_split(images)
-    validation = load(images, part, root=data, size=size)
-    if images in available():
-        validation = replace(validation, name=f"{images} ({part})")
+    validation = load_unseen(images, split, data, size)
     others, validation = validation.split(check) if check else (None, validation)
-    unknown = {name: load(name, unseen_split(name), root=data, size=size) for name in outliers or ()}
+    unknown = {name: load_unseen(name, None, data, size) for name in outliers or ()}
 
     from macs import Detector, methods, nets
     from macs.devices import best_device

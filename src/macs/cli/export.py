@@ -53,14 +53,14 @@ def export(
         A network of your own, as module:Class; only that is imported which is named here.
     """
     from macs.data import load
-    from macs.data.loading import unseen_split
+    from macs.data.loading import load_unseen
     from macs.detector.files import onnx_path, read
 
     onnx_path(out)
     if int8 != (images is not None) or (ood and not int8):
         raise MacsError("--int8 needs --images to find its ranges; without it, leave --images and --ood out.")
     size = read(detector)[0]["size"]
-    known = load(images, split or unseen_split(images), root=data, size=size) if images is not None else None
+    known = load_unseen(images, split, data, size) if images is not None else None
     unknown = {name: load(name, "test", root=data, size=size) for name in ood or ()}
 
     from macs.detector import Detector

@@ -87,9 +87,14 @@ def has_validation(spec: str) -> bool:
     return (spec in available() and "val" in catalog[spec].splits) or (Path(spec).expanduser() / "val").is_dir()
 
 
-def unseen_split(spec: str) -> str:
-    """The part of a set to calibrate on: its validation images, or its test images where it has no others."""
-    return "val" if has_validation(spec) else "test"
+def load_unseen(spec: str, split: str | None = None, root: str | Path | None = None, size: int = 32) -> ImageSet:
+    """Images to calibrate on: the split named, else the validation images, else the test images.
+
+    The name of a dataset's images says which these were.
+    """
+    part = split or ("val" if has_validation(spec) else "test")
+    images = load(spec, part, root=root, size=size)
+    return replace(images, name=f"{spec} ({part})") if spec in available() else images
 
 
 @dataclass(frozen=True)
