@@ -40,7 +40,7 @@ def main() -> None:
         },
     }
     cases = {name: lambda each=each: IMAGES / seconds(each) for name, each in work.items()}
-    found = interleaved(cases, 5)
+    found = interleaved(cases, 3)
     int8, float32 = (found[f"ONNX Runtime, {name}"].median for name in ("int8", "float32"))
     ratios = {"int8 / float32": int8 / float32, "float32 / PyTorch": float32 / found["PyTorch"].median}
     report("exported", "Verdicts of a WRN-40-2 detector", found, "images/s", ratios)

@@ -53,7 +53,7 @@ def scoring() -> None:
         "pytorch-ood's MaxSoftmax": partial(in_new_process, __file__, "theirs"),
         "ours": partial(in_new_process, __file__, "ours"),
     }
-    found = interleaved(cases, 5, warm_up=False)
+    found = interleaved(cases, 3, warm_up=False)
     ratio = found["ours"].median / found["pytorch-ood's MaxSoftmax"].median
     report("peer-scoring", "Scoring with WRN-40-2", found, "images/s", {"ours / pytorch-ood": ratio})
 

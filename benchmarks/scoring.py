@@ -52,7 +52,7 @@ def scoring() -> None:
         "ours": partial(in_new_process, __file__, "ours"),
         "limit by float32 multiplication": lambda: multiply_rate(torch.float32) / WRN_40_2,
     }
-    found = interleaved(cases, 5, warm_up=False)
+    found = interleaved(cases, 3, warm_up=False)
     ratios = {f"ours / {name}": found["ours"].median / found[name].median for name in found if name != "ours"}
     report("scoring", "Scoring with WRN-40-2", found, "images/s", ratios)
 
