@@ -16,7 +16,7 @@ from macs import data, nets
 from macs.data import ImageSet
 from macs.recipe import Recipe
 
-IMAGES, STEPS = 1_300_000, 20
+IMAGES, STEPS = 1_300_000, 30
 
 
 def write_npy(path: Path) -> None:
