@@ -38,6 +38,22 @@ def test_other_sizes_of_image_pass(name, size):
     assert nets.build(name, classes=3).eval()(torch.rand(1, 3, size, size)).isfinite().all()
 
 
+# Of the batch norms stay those that no convolution stands before, and in resnet-18 those of its three shortcuts.
+@pytest.mark.parametrize(("name", "left"), [("wrn-10-1", 4), ("allconv", 0), ("resnet-18", 3), ("densenet-121", 62)])
+def test_inference_mode_folds_batch_norms_into_convolutions_and_says_the_same(shaken, name, left):
+    net, pixels = shaken(name), torch.rand(2, 3, 32, 32, dtype=torch.float64)
+    called = []
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.register_forward_hook(lambda *_: called.append(1))
+    with torch.inference_mode():
+        folded = net(pixels)
+    assert len(called) == left
+    with torch.no_grad():
+        assert torch.allclose(net(pixels), folded, rtol=1e-11, atol=1e-11)
+    assert len(called) == left + sum(isinstance(module, nn.BatchNorm2d) for module in net.modules())
+
+
 def test_normalisation_is_by_channel_and_not_in_the_state_dict():
     net = nets.build("wrn-10-1", classes=2)
     pixels = torch.tensor([[125.3, 123.0, 113.9], [125.3 + 63.0, 123.0 - 62.1, 113.9 + 2 * 66.7]]) / 255

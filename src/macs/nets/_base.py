@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
-from torch.nn.functional import relu
+from torch.nn.functional import conv2d, relu
 
 from macs.errors import MacsError
 
@@ -131,6 +131,22 @@ class Net(nn.Module):
 def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
     """A convolution that keeps the image's size but for the stride; a batch norm beside it makes a bias idle."""
     return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+
+
+def conv_norm(conv: nn.Conv2d, norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    """norm(conv(x)); in inference mode one convolution with scaled weights, which saves a pass over the activations.
+
+        (conv(x) - mean) / sqrt(var + eps) * weight + bias
+
+    Neither layer is called then, so that hooks on them are silent in inference mode, though not under torch.no_grad.
+    """
+    if norm.training or not torch.is_inference_mode_enabled():
+        normed: Tensor = norm(conv(x))
+        return normed
+    assert norm.running_mean is not None and norm.running_var is not None
+    scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
+    mean = norm.running_mean if conv.bias is None else norm.running_mean - conv.bias
+    return conv2d(x, conv.weight * scale.view(-1, 1, 1, 1), norm.bias - mean * scale, conv.stride, conv.padding)
 
 
 def name_of(net: nn.Module) -> str:

@@ -4,7 +4,7 @@ Springenberg, Dosovitskiy, Brox, Riedmiller: Striving for Simplicity, ICLR 2015 
 Hendrycks, Mazeika, Dietterich: Deep Anomaly Detection with Outlier Exposure, ICLR 2019.
 """
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch.nn.functional import avg_pool2d
 
 from macs.errors import MacsError
 from macs.nets import Net, net
-from macs.nets._base import Dropout
+from macs.nets._base import Dropout, conv_norm
 
 SMALLEST = 12  # pixels that two poolings and an unpadded convolution leave one of
 
@@ -43,7 +43,10 @@ class AllConv(Net):
     def features(self, pixels: Tensor) -> Tensor:
         if min(pixels.shape[2:]) < SMALLEST:
             raise MacsError(f"allconv needs images of {SMALLEST} x {SMALLEST} pixels or more; enlarge them.")
-        x = self.trunk(self.normalise(pixels))
+        x = self.normalise(pixels)
+        layers = iter(self.trunk)
+        for layer in layers:
+            x = conv_norm(layer, cast(nn.BatchNorm2d, next(layers)), x) if isinstance(layer, nn.Conv2d) else layer(x)
         # 32 x 32 pixels make a 10 x 10 map, of which the public network sees only the upper left 8 x 8.
         return avg_pool2d(x, min(8, *x.shape[2:])).mean(dim=(2, 3))
 

@@ -14,7 +14,7 @@ from torch.nn.functional import avg_pool2d, relu
 
 from macs.errors import MacsError
 from macs.nets import Net, net
-from macs.nets._base import conv
+from macs.nets._base import conv, conv_norm
 
 GROWTH = 32  # channels that a layer adds
 LAYERS = {121: (6, 12, 24, 16), 169: (6, 12, 32, 32), 201: (6, 12, 48, 32)}
@@ -29,8 +29,8 @@ class Layer(nn.Module):
         self.conv2 = conv(4 * GROWTH, GROWTH, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.conv1(relu(self.bn1(x), inplace=True))
-        return torch.cat([self.conv2(relu(self.bn2(out), inplace=True)), x], dim=1)
+        narrow = conv_norm(self.conv1, self.bn2, relu(self.bn1(x), inplace=True))
+        return torch.cat([self.conv2(relu(narrow, inplace=True)), x], dim=1)
 
 
 class Transition(nn.Module):

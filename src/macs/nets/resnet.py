@@ -13,7 +13,7 @@ from torch.nn.functional import relu
 
 from macs.errors import MacsError
 from macs.nets import Net, net
-from macs.nets._base import conv
+from macs.nets._base import conv, conv_norm
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 
@@ -30,8 +30,8 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        out = relu(self.bn1(self.conv1(x)), inplace=True)
-        return relu(self.bn2(self.conv2(out)) + self.shortcut(x), inplace=True)
+        out = relu(conv_norm(self.conv1, self.bn1, x), inplace=True)
+        return relu(conv_norm(self.conv2, self.bn2, out) + self.shortcut(x), inplace=True)
 
 
 @net("resnet")
@@ -54,7 +54,7 @@ class ResNet(Net):
         self.initialise()
 
     def features(self, pixels: Tensor) -> Tensor:
-        x = relu(self.bn1(self.conv1(self.normalise(pixels))), inplace=True)
+        x = relu(conv_norm(self.conv1, self.bn1, self.normalise(pixels)), inplace=True)
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return x.mean(dim=(2, 3))
 

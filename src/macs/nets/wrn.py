@@ -13,7 +13,7 @@ from torch.nn.functional import relu
 
 from macs.errors import MacsError
 from macs.nets import Net, net
-from macs.nets._base import ReluDropout, conv
+from macs.nets._base import ReluDropout, conv, conv_norm
 
 
 class Block(nn.Module):
@@ -30,7 +30,8 @@ class Block(nn.Module):
         active = relu(self.bn1(x), inplace=True)
         # Where the width changes, the shortcut too starts behind the activation.
         shortcut = x if self.convShortcut is None else self.convShortcut(active)
-        return shortcut + self.conv2(self.relu_dropout(self.bn2(self.conv1(active))))
+        change: Tensor = self.conv2(self.relu_dropout(conv_norm(self.conv1, self.bn2, active)))
+        return change.add_(shortcut)
 
 
 @net("wrn")
