@@ -114,9 +114,9 @@ def _cpuinfo() -> list[str]:
 
 def report(name: str, title: str, cases: Mapping[str, Case], unit: str, ratios: Mapping[str, float | str]) -> None:
     """Print a comparison and write it to runs/bench/NAME.json."""
-    table = Table(title=title, title_justify="left")
-    for column, justify in (("case", "left"), (f"median, {unit}", "right"), ("lowest to highest", "right")):
-        table.add_column(column, justify="right" if justify == "right" else "left")
+    table = Table("case", title=title, title_justify="left", min_width=len(title))
+    for column in (f"median, {unit}", "lowest to highest"):
+        table.add_column(column, justify="right")
     for case in cases.values():
         table.add_row(case.name, f"{case.median:.4g}", case.spread)
     console = Console(width=110)
