@@ -51,7 +51,11 @@ def test_inference_mode_folds_batch_norms_into_convolutions_and_says_the_same(sh
     assert len(called) == left
     with torch.no_grad():
         assert torch.allclose(net(pixels), folded, rtol=1e-11, atol=1e-11)
-    assert len(called) == left + sum(isinstance(module, nn.BatchNorm2d) for module in net.modules())
+    norms = sum(isinstance(module, nn.BatchNorm2d) for module in net.modules())
+    assert len(called) == left + norms
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        net.float()(pixels.float())
+    assert len(called) == left + 2 * norms
 
 
 def test_normalisation_is_by_channel_and_not_in_the_state_dict():

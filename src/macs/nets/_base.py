@@ -139,8 +139,10 @@ def conv_norm(conv: nn.Conv2d, norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
         (conv(x) - mean) / sqrt(var + eps) * weight + bias
 
     Neither layer is called then, so that hooks on them are silent in inference mode, though not under torch.no_grad.
+    Under autocast they are called: rounded to bf16, scaled weights would not say the same.
     """
-    if norm.training or not torch.is_inference_mode_enabled():
+    rounds = torch.is_autocast_enabled(x.device.type)
+    if norm.training or rounds or not torch.is_inference_mode_enabled():
         normed: Tensor = norm(conv(x))
         return normed
     assert norm.running_mean is not None and norm.running_var is not None
