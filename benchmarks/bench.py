@@ -61,6 +61,27 @@ def in_new_process(script: str, *arguments: str) -> float:
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
+def standing(script: str, *arguments: str) -> Callable[[], float]:
+    """Start a process of its own that measures as often as it is asked, and ends with this one.
+
+    So cases that must not share a process can still take turns every few seconds, as the machine's speed changes.
+    """
+    command = [sys.executable, script, *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask() -> float:
+        print(file=process.stdin, flush=True)
+        return float(process.stdout.readline())
+
+    return ask
+
+
+def answer(measure: Callable[[], float]) -> None:
+    """The other end of `standing`: a number for every line."""
+    for _ in sys.stdin:
+        print(measure(), flush=True)
+
+
 def multiply_rate(dtype: torch.dtype, size: int = 2048, times: int = 4) -> float:
     """Operations a second of this machine's matrix multiplication: the limit of every network."""
     a, b = (torch.randn(size, size).to(dtype) for _ in range(2))

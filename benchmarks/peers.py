@@ -1,14 +1,14 @@
 """pytorch-ood's metrics and MSP detector beside ours. Runs in an environment of its own: `make bench-peers`."""
 
 import sys
-from functools import partial
 
 import numpy as np
 import torch
-from scoring import ours, rate
+from scoring import BATCH, answer_rates, network, normalised, ours
 
-from bench import in_new_process, interleaved, report, seconds
+from bench import interleaved, report, seconds, standing
 from macs.metrics import ood_metrics
+from released import without_our_layers
 
 # torchvision, which pytorch-ood imports, wants two operators that a CPU build of torch does not have.
 library = torch.library.Library("torchvision", "DEF")
@@ -44,23 +44,25 @@ def theirs(net: torch.nn.Module, pixels: torch.Tensor) -> None:
     from pytorch_ood.detector import MaxSoftmax
 
     detector = MaxSoftmax(net)
-    for batch in pixels.split(256):
-        detector(batch.permute(0, 3, 1, 2).contiguous().float() / 255)
+    for batch in pixels.split(BATCH):
+        detector(normalised(batch))
 
 
 def scoring() -> None:
     cases = {
-        "pytorch-ood's MaxSoftmax": partial(in_new_process, __file__, "theirs"),
-        "ours": partial(in_new_process, __file__, "ours"),
+        "pytorch-ood's MaxSoftmax": standing(__file__, "theirs"),
+        "ours": standing(__file__, "ours"),
     }
-    found = interleaved(cases, 3, warm_up=False)
+    found = interleaved(cases, 9)
     ratio = found["ours"].median / found["pytorch-ood's MaxSoftmax"].median
     report("peer-scoring", "Scoring with WRN-40-2", found, "images/s", {"ours / pytorch-ood": ratio})
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        print(rate({"theirs": theirs, "ours": ours}[sys.argv[1]]))
+    if sys.argv[1:] == ["theirs"]:
+        answer_rates(theirs, without_our_layers(network()))
+    elif sys.argv[1:] == ["ours"]:
+        answer_rates(ours, network())
     else:
         metrics()
         scoring()

@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from macs.nets._base import ReluDropout
+from macs.nets.wrn import Block
 
 MEAN = torch.tensor([125.3, 123.0, 113.9]).view(3, 1, 1) / 255
 STD = torch.tensor([63.0, 62.1, 66.7]).view(3, 1, 1) / 255
@@ -42,16 +43,32 @@ class PilImages(Dataset[tuple[Tensor, int]]):
         return (tensor - MEAN) / STD, 0 if self.labels is None else int(self.labels[index])
 
 
+class PlainBlock(nn.Module):
+    """A wide residual block as the public code of that network has it: one layer after another, then a new sum."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: Tensor) -> Tensor:
+        block = self.block
+        active = torch.relu_(block.bn1(x))
+        shortcut = x if block.convShortcut is None else block.convShortcut(active)
+        return shortcut + block.conv2(block.relu_dropout(block.bn2(block.conv1(active))))
+
+
 def without_our_layers(net: nn.Module) -> nn.Module:
-    """The network as a plain script has it: torch's dropout, and no normalisation since the transforms do it."""
+    """The network as a plain script has it: torch's own layers, and no normalisation since the transforms do it."""
     for module in list(net.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, ReluDropout):
+            if isinstance(child, Block):
+                setattr(module, name, PlainBlock(child))
+            elif isinstance(child, ReluDropout):
                 setattr(module, name, nn.Sequential(nn.ReLU(inplace=True), nn.Dropout(child.p)))
             elif isinstance(child, nn.Dropout):
                 setattr(module, name, nn.Dropout(child.p))
     net.normalise = nn.Identity()
-    return net
+    return net.train(net.training)  # new layers are born in training
 
 
 def train(net: nn.Module, known: PilImages, outliers: PilImages, steps: int, margin: float = 0.5) -> float:
