@@ -5,15 +5,16 @@ import sys
 import numpy as np
 import torch
 from scoring import BATCH, answer_rates, network, normalised, ours
+from torch import library
 
 from bench import interleaved, report, seconds, standing
 from macs.metrics import ood_metrics
 from released import without_our_layers
 
 # torchvision, which pytorch-ood imports, wants two operators that a CPU build of torch does not have.
-library = torch.library.Library("torchvision", "DEF")
+operators = library.Library("torchvision", "DEF")
 for name in ("nms", "qnms"):
-    library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
 def metrics() -> None:
