@@ -14,7 +14,7 @@ import macs
 from bench import interleaved, memory_peak, report, resident, seconds
 from macs import data, nets
 from macs.data import ImageSet
-from macs.recipe import Recipe
+from macs.training.recipe import Recipe
 
 IMAGES, STEPS = 1_300_000, 30
 

@@ -17,7 +17,7 @@ from macs.data import ImageSet
 from macs.losses import outlier_exposure
 from macs.methods import Batch
 from macs.methods.divoe import DiversifiedOutlierExposure
-from macs.recipe import Recipe
+from macs.training.recipe import Recipe
 from released import PilImages, train, without_our_layers
 
 STEPS = 3

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import macs
-from macs.recipe import PRETRAINING
+from macs.training.recipe import PRETRAINING
 
 SIZE = 64  # every image is resized and cropped to SIZE x SIZE
 

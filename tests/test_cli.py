@@ -138,7 +138,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(folders, tmp_path, monkeypatch, capsys
 
     options = [*train_options(folders), "--outliers", folders / "outliers.npy", "--run", tmp_path / "run"]
     with monkeypatch.context() as patched:
-        patched.setattr("macs.progress.TrainingProgress.step", interrupted)
+        patched.setattr("macs.training.progress.TrainingProgress.step", interrupted)
         run("finetune", *options, expect=130)
     assert "--resume" in capsys.readouterr().err
     run("finetune", *options, "--resume")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from command import run
-from macs.recipe import METHODS
+from macs.training.recipe import METHODS
 
 pytestmark = pytest.mark.data
 

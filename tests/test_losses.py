@@ -9,7 +9,7 @@ from torch.autograd import gradcheck
 from torch.nn.functional import cross_entropy
 
 from macs import losses
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.losses import energy, energy_margin, hinge_penalty, macs_penalty, mcd, outlier_exposure
 
 FORMS = {"dense": 1 << 60, "sorted": -1}

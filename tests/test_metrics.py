@@ -11,7 +11,7 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from macs import metrics
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.metrics import METRICS, OODMetrics, drawn_metrics, mean_and_error, ood_metrics
 
 

@@ -7,38 +7,30 @@
 Nothing is imported before it is used, so that `import macs` is quick and needs no torch.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from macs.core.lazy import lazily
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from macs import data, losses, methods, metrics, nets, report, scores
+    from macs import data, evaluation, experiments, losses, methods, metrics, nets, report, scores, training
+    from macs.core.errors import MacsError
     from macs.data import ImageSet
     from macs.detector import Detector
-    from macs.errors import MacsError
     from macs.evaluation import evaluate
-    from macs.recipe import Recipe
-    from macs.training import finetune, pretrain
-
-_MODULES = {"data", "evaluation", "losses", "margins", "methods", "metrics", "nets", "report", "scores", "training"}
-_NAMES = {
-    "Detector": "macs.detector",
-    "ImageSet": "macs.data",
-    "MacsError": "macs.errors",
-    "Recipe": "macs.recipe",
-    "evaluate": "macs.evaluation",
-    "finetune": "macs.training",
-    "pretrain": "macs.training",
-}
+    from macs.training import PRETRAINING, Recipe, finetune, pretrain
 
 __all__ = [
+    "PRETRAINING",
     "Detector",
     "ImageSet",
     "MacsError",
     "Recipe",
     "data",
     "evaluate",
+    "evaluation",
+    "experiments",
     "finetune",
     "losses",
     "methods",
@@ -47,15 +39,36 @@ __all__ = [
     "pretrain",
     "report",
     "scores",
+    "training",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"macs.{name}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(_NAMES[name]), name)
-    raise AttributeError(f"module 'macs' has no attribute {name!r}")
+_MODULES = (
+    "data",
+    "evaluation",
+    "experiments",
+    "losses",
+    "methods",
+    "metrics",
+    "nets",
+    "report",
+    "scores",
+    "training",
+)
+__getattr__ = lazily(
+    __name__,
+    {
+        **{name: f"macs.{name}" for name in _MODULES},
+        "Detector": "macs.detector",
+        "ImageSet": "macs.data",
+        "MacsError": "macs.core.errors",
+        "PRETRAINING": "macs.training.recipe",
+        "Recipe": "macs.training.recipe",
+        "evaluate": "macs.evaluation",
+        "finetune": "macs.training",
+        "pretrain": "macs.training",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -14,9 +14,9 @@ from torch import nn
 
 from macs import data, report
 from macs.evaluation import Evaluation, evaluate
-from macs.recipe import PRETRAINING, Recipe
-from macs.tables import percent, plain_text
+from macs.evaluation.tables import percent, plain_text
 from macs.training import finetune, pretrain, starting_net
+from macs.training.recipe import PRETRAINING, Recipe
 
 NET = "wrn-10-1"
 PRETRAIN_EPOCHS, FINETUNE_EPOCHS = 15, 10

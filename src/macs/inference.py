@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from macs import nets
+from macs.core.devices import channels_last, device_of, keep_freed_memory, use_bf16
 from macs.data.batches import to_float
-from macs.devices import channels_last, device_of, keep_freed_memory, use_bf16
 
 BATCH = 256
 

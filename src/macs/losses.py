@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 Reduction = Literal["mean", "paper"]
 

@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 FprRule = Literal["first", "nearest"]
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from official import images
 
+from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import (
     crop_and_flip,
@@ -20,7 +21,6 @@ from macs.data.batches import (
     to_float,
     training_batches,
 )
-from macs.errors import MacsError
 
 
 def numbered(count, size=8, mirror=True, labelled=True):

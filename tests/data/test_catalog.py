@@ -10,10 +10,10 @@ import pytest
 from official import images, python2_pickle, rows, write_cifar10, write_png, write_svhn
 
 from macs import data
+from macs.core.errors import MacsError
 from macs.data.catalog import catalog
 from macs.data.loading import load_unseen
 from macs.data.pixels import Joined, Mapped
-from macs.errors import MacsError
 
 NAMES = [
     "300k",

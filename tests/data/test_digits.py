@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from macs import data
+from macs.core.errors import MacsError
 from macs.data import dataset
 from macs.data.catalog import catalog
-from macs.errors import MacsError
 
 skimage = pytest.importorskip("skimage")
 sklearn_datasets = pytest.importorskip("sklearn.datasets")

@@ -17,11 +17,11 @@ from official import images, write_svhn
 from published import IMAGES, expect, publish
 
 from macs import cli, data
+from macs.core.errors import MacsError
 from macs.data import transfer
 from macs.data.catalog import catalog
 from macs.data.checking import check
 from macs.data.download import get
-from macs.errors import MacsError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "data.md"
 

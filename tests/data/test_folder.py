@@ -5,9 +5,9 @@ import pytest
 from official import images, write_png
 from PIL import Image
 
+from macs.core.errors import MacsError
 from macs.data import ImageSet, folder
 from macs.data.folder import FolderPixels
-from macs.errors import MacsError
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import pytest
 from official import images
 from PIL import Image
 
+from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.pixels import Chosen, Joined, Resized
-from macs.errors import MacsError
 
 INDICES = [slice(None), slice(2, 9), slice(None, None, 3), slice(5, 5), slice(-4, None)]
 INDICES += [np.array(index, np.int64) for index in ([], [0], [9, 0, 9, 4], [-1, -10, 3], [3, 4, 5, 6])]

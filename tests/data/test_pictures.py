@@ -5,8 +5,8 @@ import pytest
 from official import images
 from PIL import Image, ImageOps
 
+from macs.core.errors import MacsError
 from macs.data.pictures import fit, open_rgb, read_picture
-from macs.errors import MacsError
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (100, 60), (60, 100), (33, 32), (31, 90), (8, 5), (5, 13), (321, 481)])

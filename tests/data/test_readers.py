@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from official import images, python2_pickle, rows, write_svhn
 
+from macs.core.errors import MacsError
 from macs.data.pixels import Mapped
 from macs.data.readers import map_rows, read_npy, read_pickle, read_rows, read_svhn
-from macs.errors import MacsError
 
 
 def truncations(content: bytes, count: int = 40) -> list[bytes]:

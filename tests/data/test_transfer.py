@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from faulty_server import Site, serving
 
+from macs.core.errors import MacsError
 from macs.data import transfer
-from macs.errors import MacsError
 
 CONTENT = bytes(range(256)) * 40  # 10,240 bytes of which no two neighbours are the same
 

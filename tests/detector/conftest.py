@@ -10,7 +10,7 @@ from torch import nn
 import macs
 from macs.data import ImageSet
 from macs.detector import Detector
-from macs.recipe import PRETRAINING
+from macs.training.recipe import PRETRAINING
 from tiny import stripes
 
 

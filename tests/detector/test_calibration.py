@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from macs.core.errors import MacsError
 from macs.detector.calibration import (
     Calibration,
     Threshold,
@@ -15,7 +16,6 @@ from macs.detector.calibration import (
     rank,
     thresholds_by_class,
 )
-from macs.errors import MacsError
 
 TRIALS = 2000
 

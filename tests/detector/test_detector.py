@@ -11,11 +11,11 @@ from PIL import Image
 from torch import nn
 
 import macs
+from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.pictures import fit
 from macs.detector import Detector
 from macs.detector.calibration import Calibration, Check
-from macs.errors import MacsError
 from tiny import STRIPES, noise, stripes
 
 SCORES = {

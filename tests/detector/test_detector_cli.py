@@ -19,7 +19,7 @@ from command import refused, run
 from macs import nets
 from macs.detector import Detector
 from macs.detector.export import session
-from macs.recipe import PRETRAINING
+from macs.training.recipe import PRETRAINING
 from tiny import STRIPES, noise, stripes
 
 

@@ -15,9 +15,9 @@ from torch import nn
 
 import macs
 from macs import nets
+from macs.core.errors import MacsError
 from macs.detector import Detector
 from macs.detector.files import read
-from macs.errors import MacsError
 from tiny import noise
 
 

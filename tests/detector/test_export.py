@@ -16,10 +16,10 @@ from onnxruntime import InferenceSession
 from torch import Tensor, nn
 
 import macs
+from macs.core.errors import MacsError
 from macs.data import ImageSet, load
 from macs.detector import Detector, export, files
 from macs.detector.export import session
-from macs.errors import MacsError
 from tiny import noise
 
 WITHOUT_TORCH = """

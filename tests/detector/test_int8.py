@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 import pytest
 
+from macs.core.errors import MacsError
 from macs.detector import int8
 from macs.detector.export import session
-from macs.errors import MacsError
 from macs.metrics import ood_metrics
 from tiny import noise, stripes
 

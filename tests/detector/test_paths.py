@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from macs.core.errors import MacsError
 from macs.detector import paths
 from macs.detector.paths import find_images, in_batches
-from macs.errors import MacsError
 
 
 @pytest.fixture

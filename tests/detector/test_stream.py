@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from macs.core.errors import MacsError
 from macs.detector import stream
 from macs.detector.paths import Item
 from macs.detector.stream import AHEAD, map_ahead
-from macs.errors import MacsError
 from tiny import noise, stripes
 
 

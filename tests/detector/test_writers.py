@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from macs.core.errors import MacsError
 from macs.detector import writers
 from macs.detector.stream import Row
 from macs.detector.writers import Count, choose_format, write_file
-from macs.errors import MacsError
 
 ROWS = [
     Row("a.png", 2, "cat", 0.75, False),

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from macs import methods
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.methods import Batch
 from macs.methods.divoe import DiversifiedOutlierExposure
 from macs.methods.energy import Energy
 from macs.methods.macs import MarginBoundedConfidence
 from macs.methods.mixoe import MixtureOutlierExposure, cutmix
 from macs.methods.oe import OutlierExposure
-from macs.recipe import METHODS, Recipe
+from macs.training.recipe import METHODS, Recipe
 
 
 class Counting(nn.Module):

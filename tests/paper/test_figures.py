@@ -15,7 +15,7 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.paper import figures, numbers
 from macs.paper.figures import BoundBar, BoxGroup, DensityPanel, MarginCurve
 from macs.paper.figures.confidences import reflected_density

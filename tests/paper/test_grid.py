@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.paper import numbers
 from macs.paper.grid import PARTS, Only, Training, chosen_parts, places, trainings
 from macs.paper.scales import FULL, IDS, LAB, NETS, SCALES, SMOKE

@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.paper import numbers
 from macs.paper.numbers import Cell
 

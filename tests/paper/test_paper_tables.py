@@ -9,8 +9,9 @@ from statistics import mean, stdev
 import numpy as np
 import pytest
 
-from macs.cells import Result
 from macs.evaluation import measure
+from macs.evaluation.tables import plain_text
+from macs.experiments.cells import Result
 from macs.paper import numbers, writing
 from macs.paper.bench import Setup
 from macs.paper.grid import PARTS, Only, Training, trainings
@@ -19,7 +20,6 @@ from macs.paper.reproduction import Outcome
 from macs.paper.scales import FULL, SMOKE, Scale
 from macs.paper.tables import Entry, entries
 from macs.paper.writing import blocks, comma_separated, latex, markdown, ranks, tex
-from macs.tables import plain_text
 
 ONLY = Only(("cifar10", "svhn"), ("wrn-40-2", "allconv"))
 NAMES = ["table1", "table2", "table3", "table4", "table5", "table6", "figure4", "figure5"]

@@ -14,8 +14,8 @@ from test_cli import refused, run
 import macs
 from command import needs_torch
 from macs import data, nets, training
-from macs.cells import weights_of
-from macs.errors import MacsError
+from macs.core.errors import MacsError
+from macs.experiments.cells import weights_of
 from macs.paper import scales
 from macs.paper.bench import Setup, bench
 from macs.paper.estimate import duration, plan
@@ -23,7 +23,7 @@ from macs.paper.grid import PARTS, Only, Training
 from macs.paper.publish import publish
 from macs.paper.reproduction import Outcome, reproduce
 from macs.paper.scales import LAB, SMOKE
-from macs.recipe import Recipe
+from macs.training.recipe import Recipe
 
 BUDGET = {"epochs": 1, "epoch_size": 64, "batch_in": 32}
 MICRO = replace(
@@ -43,7 +43,7 @@ def _read_once() -> Iterator[None]:
     """Cutting the patches of the digits benchmark takes longer than most tests here."""
     with pytest.MonkeyPatch.context() as patched:
         once = cache(data.load)
-        for module in ("macs.margins", "macs.paper.bench"):
+        for module in ("macs.experiments.margins", "macs.paper.bench"):
             patched.setattr(f"{module}.load", once)
         yield
 

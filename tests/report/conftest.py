@@ -11,8 +11,8 @@ import macs
 from macs import report
 from macs.data import ImageSet
 from macs.evaluation import Evaluation, run_net
-from macs.recipe import Recipe
 from macs.training import starting_net
+from macs.training.recipe import Recipe
 from tiny import noise, stripes
 
 HOSTILE = (

@@ -8,12 +8,12 @@ from scipy.integrate import trapezoid
 
 from macs.data import ImageSet
 from macs.evaluation import measure
-from macs.progress import Epoch
-from macs.recipe import Recipe
 from macs.report import charts, history
 from macs.report.charts import BINS, SMOOTHING, Axis, path
 from macs.report.findings import Judged, Training
 from macs.report.thresholds import choose
+from macs.training.progress import Epoch
+from macs.training.recipe import Recipe
 
 RANDOM = np.random.default_rng(1)
 

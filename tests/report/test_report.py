@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 import macs
 from macs import report
+from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.errors import MacsError
 from macs.metrics import METRICS
 from macs.report.page import percent, short
 from tiny import noise, stripes

@@ -14,7 +14,7 @@ import macs
 from command import run as command
 from macs import demo, nets
 from macs.cli.report import _ood_sets
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from tiny import STRIPES, noise, stripes
 
 

@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
 from macs import scores
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.scores import Known
 from macs.scores.ash import ASH, ASHB, ASHP
 from macs.scores.dice import DICE

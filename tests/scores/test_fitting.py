@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from macs import nets, scores
+from macs.core.errors import MacsError
 from macs.data.batches import to_float
-from macs.errors import MacsError
 from macs.scores import fit_all, know, last_layer
 from tiny import noise, stripes
 

@@ -6,7 +6,7 @@ import torch
 from scipy.special import softmax
 
 from macs import nets, scores
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.nets._base import Normalise
 from macs.scores.odin import ODIN, ROWS
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from macs import scores
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 LOGITS = [[2.0, 0.0, -1.0], [0.5, 0.5, 0.5], [-4.0, 1.0, 3.0]]
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from macs.cli._app import app
-from macs.errors import MacsError
-from macs.registry import modules_in
+from macs.core.errors import MacsError
+from macs.core.registry import modules_in
 
 for _module in modules_in(__name__):
     importlib.import_module(f"{__name__}.{_module}")

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from macs.cli._app import Data, Flag, Json, Whole, app, show
-from macs.errors import MacsError
-from macs.recipe import Recipe
+from macs.core.errors import MacsError
+from macs.training.recipe import Recipe
 
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 
@@ -73,7 +73,7 @@ def calibrate(
         Edge of the square images, in pixels [default: the run's, else 32].
     """
     from macs.data.loading import load_unseen, undivided
-    from macs.runs import RunFolder
+    from macs.training.runs import RunFolder
 
     if out.suffix != ".safetensors":
         raise MacsError(f"Cannot save a detector as {out}: the name must end in .safetensors.")
@@ -95,7 +95,7 @@ def calibrate(
     unknown = {name: load_unseen(name, None, data, size) for name in outliers or ()}
 
     from macs import Detector, methods, nets
-    from macs.devices import best_device
+    from macs.core.devices import best_device
 
     names = tuple(classes or ()) or validation.classes
     network = nets.load(checkpoint, net, classes=len(names) or None).to(best_device())

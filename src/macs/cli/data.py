@@ -21,12 +21,13 @@ from rich.progress import (
 from rich.table import Table
 
 from macs.cli._app import Data, Json, app, show
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
     from macs.data import folder
     from macs.data.checking import Bars, Found
     from macs.data.download import Got
+    from macs.data.loading import Row
 
 data_app = App(name="data", help="The datasets: what there is, what is on disk, and how to get the rest.")
 app.command(data_app)
@@ -39,7 +40,6 @@ COLOURS = {"complete": "green", "partial": "yellow", "larger": "yellow", "broken
 def data_list(*, data: Data = None, json: Json = False) -> None:
     """Every dataset by name: its role, its splits, and whether it is on disk."""
     from macs.data import catalog_rows
-    from macs.tables import catalog_table
 
     rows = catalog_rows(data)
     show(catalog_table(rows), [asdict(row) for row in rows], json)
@@ -149,4 +149,16 @@ def found_table(found: "Sequence[Found]") -> Table:
         state = f"[{COLOURS[each.status]}]{each.status}"
         images, official = f"{each.images:,}", f"{each.official:,}"
         made.add_row(each.name, each.split, state, images, official, escape("\n".join(remarks)))
+    return made
+
+
+def catalog_table(rows: "Sequence[Row]") -> Table:
+    """Every dataset: what it is for, its official size, and what is on disk."""
+    made = Table(title_justify="left")
+    made.add_column("name", no_wrap=True)
+    for name in ("role", "images", "on disk", "what it is"):
+        made.add_column(name)
+    for row in rows:
+        images = ", ".join(f"{split} {count:,}" for split, count in row.images.items())
+        made.add_row(row.name, row.role, images, ", ".join(row.found) or "-", row.title)
     return made

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from macs.cli._app import Data, Json, Whole, app, show
-from macs.errors import MacsError
-from macs.recipe import Recipe
+from macs.core.errors import MacsError
+from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from macs.data import ImageSet
@@ -71,7 +71,7 @@ def evaluate(
     """
     from macs.data import load
     from macs.data.loading import undivided
-    from macs.runs import RunFolder
+    from macs.training.runs import RunFolder
 
     if run is not None:
         folder = RunFolder(run)
@@ -88,7 +88,7 @@ def evaluate(
     sets = {name: load(name, "test", root=data, size=size) for name in ood}
 
     from macs import methods, nets, scores
-    from macs.devices import best_device
+    from macs.core.devices import best_device
     from macs.evaluation import evaluate_scores
 
     names = score or [methods.build(recipe).score]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from macs.cli._app import Data, Flag, Json, app, show
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 
 @app.command

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from macs.cli._app import Json, app
+from macs.core.errors import MacsError
+from macs.core.files import write_atomically
 from macs.detector.writers import TEXT, Count, Format, choose_format, write_file
-from macs.errors import MacsError
-from macs.files import write_atomically
 
 
 @app.command
@@ -58,8 +58,8 @@ def predict(
     form = choose_format("jsonl" if json and format is None else format, out, sys.stdout.isatty())
     read(detector)  # so that a wrong file is refused before torch is imported
 
+    from macs.core.devices import best_device
     from macs.detector import Detector
-    from macs.devices import best_device
 
     loaded = Detector.load(detector, net)
     loaded.net.to(best_device())

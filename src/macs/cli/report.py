@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from macs.cli._app import Data, Json, app, show
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 
 @app.command
@@ -44,7 +44,7 @@ def report(
     """
     from macs.data import load
     from macs.data.loading import undivided
-    from macs.runs import RunFolder
+    from macs.training.runs import RunFolder
 
     folder = RunFolder(run)
     recipe = folder.finished_recipe()
@@ -55,7 +55,7 @@ def report(
     sets = {name: load(name, "test", root=data, size=recipe.size) for name in names}
 
     from macs import methods, nets
-    from macs.devices import best_device
+    from macs.core.devices import best_device
     from macs.report import write
 
     target = out or run / "report.html"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from macs.cli._app import Data, Flag, Json, app, show, whole_number
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 Several = Parameter(consume_multiple=True, negative="")
 

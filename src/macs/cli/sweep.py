@@ -7,8 +7,8 @@ from cyclopts import Parameter
 
 from macs.cli._app import Data, Json, app, show, whole_number
 from macs.cli.train import RecipeFile, options_from, recipe_from
-from macs.errors import MacsError
-from macs.recipe import Recipe
+from macs.core.errors import MacsError
+from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
     SweepOptions: TypeAlias = Recipe
@@ -62,7 +62,7 @@ def sweep(
         Folder to write [default: in runs/, by a name that says what it is].
     """
     from macs.data import load
-    from macs.margins import MARGINS, held_out
+    from macs.experiments.margins import MARGINS, held_out
 
     wanted = recipe_from(Recipe(), recipe, options)
     tried = [Recipe(margin=margin).margin for margin in margins or MARGINS]
@@ -77,8 +77,8 @@ def sweep(
     sets = {name: load(name, "test", root=data, size=wanted.size) for name in ood or []}
 
     from macs import training
-    from macs.margins import sweep as choose_margin
-    from macs.margins import tell
+    from macs.core.console import tell
+    from macs.experiments.margins import sweep as choose_margin
 
     if not wanted.checkpoint:
         tell("There is no --checkpoint: every margin starts from the same random weights.")

@@ -8,7 +8,7 @@ import docstring_parser
 from cyclopts import Parameter
 
 from macs.cli._app import Data, Flag, Json, app, show, whole_number
-from macs.recipe import PRETRAINING, Recipe
+from macs.training.recipe import PRETRAINING, Recipe
 
 
 def options_from(base: Recipe, without: tuple[str, ...] = ()) -> type:

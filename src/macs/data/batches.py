@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from macs.core.errors import MacsError
+from macs.core.registry import unknown
 from macs.data.imageset import ImageSet
 from macs.data.pixels import Pixels
-from macs.errors import MacsError
-from macs.registry import unknown
 
 T = TypeVar("T")
 Augment = Literal["auto", "crop-flip", "crop", "none"]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from macs.core.errors import MacsError
 from macs.data.catalog import catalog
 from macs.data.dataset import Dataset, Remote, Source
 from macs.data.folder import BLOCK, Progress, images_under
 from macs.data.loading import available, data_root
 from macs.data.pictures import open_rgb
-from macs.errors import MacsError
 
 Status = Literal["complete", "partial", "larger", "broken", "missing"]
 Bars = Callable[[str], Progress]  # a title -> what to call as the work so titled goes on

@@ -7,9 +7,9 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 from urllib.parse import urlsplit
 
+from macs.core.errors import MacsError
 from macs.data.folder import Progress
 from macs.data.imageset import ImageSet
-from macs.errors import MacsError
 
 Role = Literal["id", "outliers", "ood"]
 Layout = tuple[str, ...]  # files or folders that are read together, relative to the data root

@@ -7,13 +7,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from macs.core.errors import MacsError
+from macs.core.files import write_atomically
 from macs.data import transfer
 from macs.data.checking import Bars, Found, check, dataset_called, differing, look, silent
 from macs.data.dataset import Dataset, Remote
 from macs.data.loading import data_root
 from macs.data.unpacking import WrongFile, unpack
-from macs.errors import MacsError
-from macs.files import write_atomically
 
 __all__ = ["Got", "check", "get"]
 

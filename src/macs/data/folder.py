@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.core.errors import MacsError
 from macs.data.pictures import SUFFIXES, read_picture
 from macs.data.pixels import Index, Pixels, positions
-from macs.errors import MacsError
 
 Progress = Callable[[int, int], None]  # images done, images in all
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from macs.core.errors import MacsError
 from macs.data.folder import Progress, folder_pixels, images_under, labels_by_folder
 from macs.data.pixels import Chosen, Pixels, Resized, check_images
-from macs.errors import MacsError
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to a yes or a no

@@ -4,13 +4,13 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from macs.core.errors import MacsError
+from macs.core.registry import unknown
 from macs.data.catalog import catalog
 from macs.data.dataset import Dataset, Role
 from macs.data.folder import Progress
 from macs.data.imageset import ImageSet
 from macs.data.readers import read_npy
-from macs.errors import MacsError
-from macs.registry import unknown
 
 SPLITS = ("train", "val", "test")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
     from PIL import Image

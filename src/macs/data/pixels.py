@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.core.errors import MacsError
 from macs.data.pictures import fit
-from macs.errors import MacsError
 
 Index = slice | NDArray[np.integer]
 MADV_DONTNEED: int | None = getattr(mmap_module, "MADV_DONTNEED", None)  # Windows has none

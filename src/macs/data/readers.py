@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from macs.core.errors import MacsError
 from macs.data.pixels import Mapped, Pixels, check_images
 from macs.data.unpickling import CodeInPickle, unpickle
-from macs.errors import MacsError
 
 Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 

@@ -12,8 +12,8 @@ import requests
 import urllib3
 
 import macs
+from macs.core.errors import MacsError
 from macs.data.folder import Progress
-from macs.errors import MacsError
 
 CHUNK = 2**18  # bytes written at a time
 TIMEOUT = 30.0  # seconds without a byte

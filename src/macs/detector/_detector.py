@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from macs import nets, scores
+from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.pixels import Resized
 from macs.detector.calibration import Calibration, calibrate
-from macs.errors import MacsError
 from macs.evaluation import Answers, run_net
 from macs.inference import inference
 from macs.scores import Score

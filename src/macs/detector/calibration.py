@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 import macs
 from macs import nets
+from macs.core.errors import MacsError
+from macs.core.files import write_atomically
 from macs.detector._detector import Detector, Verdicts, score_of_logits
 from macs.detector.files import onnx_path
-from macs.errors import MacsError
-from macs.files import write_atomically
 
 if TYPE_CHECKING:
     from onnx import ModelProto

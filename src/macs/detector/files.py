@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import macs
+from macs.core.errors import MacsError
+from macs.core.files import write_atomically
 from macs.detector.calibration import Calibration
-from macs.errors import MacsError
-from macs.files import write_atomically
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from macs.core.console import track
+from macs.core.errors import MacsError
+from macs.core.files import write_atomically
 from macs.data import ImageSet
 from macs.data.batches import scoring_batches
 from macs.detector._detector import Detector, Verdicts
 from macs.detector.calibration import Calibration, calibrate
 from macs.detector.export import describe, quiet, run, session, strip, to_onnx
 from macs.detector.files import onnx_path
-from macs.errors import MacsError
-from macs.files import write_atomically
 from macs.metrics import ood_metrics
-from macs.progress import track
 
 if TYPE_CHECKING:
     from onnx import ModelProto

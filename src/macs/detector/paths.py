@@ -15,9 +15,9 @@ from typing import NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.core.errors import MacsError
 from macs.data.pictures import SUFFIXES, fit, read_picture
 from macs.data.pixels import Pixels
-from macs.errors import MacsError
 
 T = TypeVar("T")
 

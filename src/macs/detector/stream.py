@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from macs.core.errors import MacsError
 from macs.detector._detector import PRECISION, Detector, Verdicts, score_of_logits
 from macs.detector.paths import Item, find_images, in_batches
-from macs.errors import MacsError
 from macs.inference import BATCH, inference
 
 S = TypeVar("S")

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
     from macs.detector.stream import Row

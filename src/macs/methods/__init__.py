@@ -11,9 +11,9 @@ from typing import Any, ClassVar, NamedTuple, Self, cast, get_type_hints
 import torch
 from torch import Tensor, nn
 
-from macs.errors import MacsError
-from macs.recipe import Recipe, typed
-from macs.registry import Registry, unknown
+from macs.core.errors import MacsError
+from macs.core.registry import Registry, unknown
+from macs.training.recipe import Recipe, typed
 
 
 @dataclass(frozen=True)

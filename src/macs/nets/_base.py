@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 from torch.nn.functional import conv2d, relu
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 MEAN = (125.3, 123.0, 113.9)  # of CIFAR's pixels, as every public checkpoint of this line of work expects them
 STD = (63.0, 62.1, 66.7)

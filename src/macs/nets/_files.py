@@ -15,8 +15,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from macs.errors import MacsError
-from macs.files import write_atomically
+from macs.core.errors import MacsError
+from macs.core.files import write_atomically
 from macs.nets._base import Net, name_of
 from macs.nets._names import build
 

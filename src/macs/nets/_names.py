@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import nn
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
+from macs.core.registry import Registry, unknown
 from macs.nets._base import Net
-from macs.registry import Registry, unknown
 
 net: Registry[type[Net]] = Registry("macs.nets", "network")
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, relu
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.nets import Net, net
 from macs.nets._base import conv, conv_norm
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.nets import Net, net
 from macs.nets._base import ReluDropout, conv, conv_norm
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from macs.cells import Cell, Examination
+from macs.core.errors import MacsError
 from macs.data import ImageSet, load
 from macs.data.catalog import catalog
 from macs.data.loading import data_root
-from macs.errors import MacsError
-from macs.margins import held_out
+from macs.experiments.cells import Cell, Examination
+from macs.experiments.margins import held_out
 from macs.paper.grid import Training
 from macs.paper.scales import Scale
-from macs.recipe import Recipe
+from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from torch import nn

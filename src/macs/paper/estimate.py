@@ -14,7 +14,7 @@ from macs.data.catalog import catalog
 from macs.paper.bench import Bench, Setup
 from macs.paper.grid import Only, Training, trainings
 from macs.paper.reproduction import benches
-from macs.recipe import Recipe
+from macs.training.recipe import Recipe
 
 SLOWER = {"divoe": 1.8}  # five more passes of half the outliers; other methods cost nearly what OE costs
 SCORING = 3.0

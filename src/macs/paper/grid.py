@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
+from macs.core.registry import unknown
 from macs.paper.scales import IDS, NETS, Scale
-from macs.registry import unknown
 
 FIXED = 0.5  # the paper's margin where it does not choose one
 

@@ -11,8 +11,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from macs.errors import MacsError
-from macs.registry import unknown
+from macs.core.errors import MacsError
+from macs.core.registry import unknown
 
 
 @dataclass(frozen=True)

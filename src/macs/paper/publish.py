@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from macs.files import write_text
+from macs.core.files import write_text
+from macs.evaluation.tables import CONVENTIONS
 from macs.paper import figures, numbers, plots, writing
 from macs.paper.grid import BY_TEST, BY_VALIDATION, FIXED, MACS, PARTS, UNBOUNDED
 from macs.paper.reproduction import Lacking, Outcome
 from macs.paper.tables import Entry, Place, entries, where
-from macs.tables import CONVENTIONS
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from macs.cells import Cell, Result
+from macs.core.console import tell
+from macs.core.errors import MacsError
 from macs.data.catalog import catalog
 from macs.data.loading import data_root
-from macs.errors import MacsError
-from macs.margins import Choice, Point, chosen_margin, plateaus, tell
+from macs.experiments.cells import Cell, Result
+from macs.experiments.margins import Choice, Point, chosen_margin, plateaus
 from macs.metrics import FprRule
 from macs.paper.bench import Bench, Setup, bench
 from macs.paper.grid import Only, Row, Training, trainings

@@ -6,9 +6,9 @@ A scale says what stands for each ID set, OOD set and network of the paper. Resu
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from macs.margins import MARGINS
+from macs.experiments.margins import MARGINS
 from macs.paper import numbers
-from macs.recipe import PRETRAINING, Recipe
+from macs.training.recipe import PRETRAINING, Recipe
 
 IDS = ("cifar10", "cifar100", "svhn", "imagenet32")
 NETS = ("wrn-40-2", "allconv", "resnet-18", "densenet-121")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.evaluation import Evaluation
-from macs.margins import Choice, deviation
+from macs.experiments.margins import Choice, deviation
 from macs.metrics import mean_and_error
 from macs.paper import numbers
 from macs.paper.grid import PARTS, Row, places

@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from macs.evaluation.tables import TITLES
 from macs.paper.tables import Entry
-from macs.tables import TITLES
 
 Mark = Literal["", "best", "second"]
 Text = tuple[str, Mark]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from macs.files import write_text
+from macs.core.files import write_text
 
 if TYPE_CHECKING:  # torch is loaded by the first report, not by `import macs.report`
     from torch import nn

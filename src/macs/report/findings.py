@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from macs import methods, scores
+from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.errors import MacsError
 from macs.evaluation import Evaluation, measure, run_net
 from macs.methods.macs import MarginBoundedConfidence
-from macs.progress import Epoch
-from macs.recipe import Recipe
-from macs.runs import RunFolder
+from macs.training.progress import Epoch
+from macs.training.recipe import Recipe
+from macs.training.runs import RunFolder
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from macs.progress import Epoch
 from macs.report.charts import Axis, Chart, Curve, Tick, path
 from macs.report.findings import Training
+from macs.training.progress import Epoch
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import macs
+from macs.evaluation.tables import with_error
 from macs.metrics import METRICS
 from macs.report import charts, history, pictures, thresholds
 from macs.report.findings import Findings
-from macs.tables import with_error
 
 FOLDER = Path(__file__).parent
 KEEP = 95  # percent of the known images that the page's first threshold keeps

@@ -5,8 +5,8 @@ from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
-from macs.errors import MacsError
-from macs.registry import Registry
+from macs.core.errors import MacsError
+from macs.core.registry import Registry
 
 
 @dataclass(frozen=True, eq=False)  # tensors do not compare to a yes or a no

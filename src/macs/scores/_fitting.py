@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from macs import nets
+from macs.core.console import track
+from macs.core.devices import device_of
+from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import scoring_batches, to_float
-from macs.devices import device_of
-from macs.errors import MacsError
 from macs.inference import BATCH, inference
-from macs.progress import track
 from macs.scores._base import Known, Score
 
 LIMIT = 10_000  # training images: enough for every score here, and a fifth of the cost of CIFAR's 50,000

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 # Share of the largest variance below which a direction is left out, as in a pseudo-inverse: spread there is a millionth
 # of the largest, and rounding of float32 features would drown it.

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.scores import FeatureScore, Known, score
 from macs.scores._gaussians import fit_gaussians
 

@@ -18,7 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.scores import FeatureScore, Known, score
 
 

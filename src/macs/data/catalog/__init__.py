@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
+from macs.core.registry import Registry
 from macs.data.dataset import Dataset, Remote, Role, Source, Split, under
 from macs.data.imageset import ImageSet
-from macs.registry import Registry
 
 __all__ = ["Remote", "Source", "Split", "catalog", "dataset", "under"]
 

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from macs.core.errors import MacsError
 from macs.data.catalog import Source, Split, dataset
 from macs.data.imageset import ImageSet
 from macs.data.pictures import fit, open_rgb
-from macs.errors import MacsError
 
 SIZE = 32
 SCALES = (32, 48, 64, 96, 128)  # edges of the squares that patches are cut from

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from numpy.typing import NDArray
 
-from macs.errors import MacsError
-from macs.files import write_atomically
+from macs.core.errors import MacsError
+from macs.core.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

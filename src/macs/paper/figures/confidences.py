@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 from macs.paper import numbers
 from macs.paper.figures._drawing import (
     COLUMN,

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
+from macs.core.registry import unknown
+from macs.evaluation.tables import TITLES
 from macs.paper import numbers
 from macs.paper.figures._drawing import (
     COLUMN,
@@ -24,8 +26,6 @@ from macs.paper.figures._drawing import (
     style,
     with_source,
 )
-from macs.registry import unknown
-from macs.tables import TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from macs.errors import MacsError
-from macs.files import write_atomically, write_text
+from macs.core.errors import MacsError
+from macs.core.files import write_atomically, write_text
 
 
 def test_a_failed_write_leaves_what_was_there_and_nothing_else(tmp_path):

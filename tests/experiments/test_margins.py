@@ -15,14 +15,14 @@ from test_cli import refused, run
 
 import macs
 from macs import nets
-from macs.cells import Result, weights_of
+from macs.core.errors import MacsError
 from macs.data import ImageSet, load
-from macs.errors import MacsError
 from macs.evaluation import measure
-from macs.margins import MARGINS, Point, Sweep, best_margin, chosen_margin, held_out, plateaus, sweep
+from macs.evaluation.tables import plain_text
+from macs.experiments.cells import Result, weights_of
+from macs.experiments.margins import MARGINS, Point, Sweep, best_margin, chosen_margin, held_out, plateaus, sweep
 from macs.paper import numbers
-from macs.recipe import Recipe
-from macs.tables import plain_text
+from macs.training.recipe import Recipe
 from tiny import noise, stripes
 
 RECIPE = Recipe(epochs=1, batch_in=32, batch_out=32, lr=0.02, precision="float32")

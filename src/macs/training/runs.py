@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from macs.errors import MacsError
-from macs.files import write_atomically, write_text
-from macs.recipe import Recipe
+from macs.core.errors import MacsError
+from macs.core.files import write_atomically, write_text
+from macs.training.recipe import Recipe
 
 
 @dataclass(frozen=True)

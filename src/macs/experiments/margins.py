@@ -20,16 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 
-from macs.cells import Cell, Examination, Result, weights_of
+from macs.core.console import tell
+from macs.core.errors import MacsError
+from macs.core.files import write_text
 from macs.data import ImageSet, load
 from macs.data.loading import has_validation
-from macs.errors import MacsError
-from macs.files import write_text
+from macs.experiments.cells import Cell, Examination, Result, weights_of
 from macs.metrics import FprRule
-from macs.recipe import Recipe
+from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from torch import nn
@@ -280,8 +281,3 @@ def held_out(
 def deviation(values: Sequence[float]) -> float:
     """Standard deviation with n - 1 degrees of freedom; nan for a single value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-
-
-def tell(line: str, show: bool = True) -> None:
-    """A line about the progress, on standard error."""
-    Console(stderr=True, quiet=not show, highlight=False, markup=False).print(line, soft_wrap=True)

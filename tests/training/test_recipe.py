@@ -2,8 +2,8 @@
 
 import pytest
 
-from macs.errors import MacsError
-from macs.recipe import PRETRAINING, Recipe
+from macs.core.errors import MacsError
+from macs.training.recipe import PRETRAINING, Recipe
 
 
 def test_the_defaults_are_the_papers_protocol():

@@ -19,13 +19,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from macs.core.console import track
+from macs.core.devices import device_of
+from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import scoring_batches, to_float
-from macs.devices import device_of
-from macs.errors import MacsError
 from macs.inference import BATCH, inference
 from macs.metrics import METRICS, FprRule, OODMetrics, drawn_metrics, mean_and_error, ood_metrics
-from macs.progress import track
 from macs.scores import LIMIT, Score, Train, available, fit_all, get
 
 
@@ -98,12 +98,12 @@ class Evaluation:
         }
 
     def __rich__(self) -> Any:
-        from macs.tables import evaluation_tables
+        from macs.evaluation.tables import evaluation_tables
 
         return evaluation_tables(self)
 
     def __str__(self) -> str:
-        from macs.tables import plain_text
+        from macs.evaluation.tables import plain_text
 
         return plain_text(self)
 
@@ -137,12 +137,12 @@ class Ranking:
         }
 
     def __rich__(self) -> Any:
-        from macs.tables import ranking_table
+        from macs.evaluation.tables import ranking_table
 
         return ranking_table(self)
 
     def __str__(self) -> str:
-        from macs.tables import plain_text
+        from macs.evaluation.tables import plain_text
 
         return plain_text(self)
 

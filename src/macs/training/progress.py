@@ -4,10 +4,9 @@ Everything goes to standard error, so that standard output holds results alone.
 """
 
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import torch
 from rich.console import Console
@@ -15,9 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from macs.losses import confidence, mcd
 from macs.methods import Batch, Step
-from macs.recipe import Recipe
-
-T = TypeVar("T")
+from macs.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -104,13 +101,6 @@ class TrainingProgress:
         self.console.print(
             f"{self.recipe.method} epoch {epoch.epoch}/{self.recipe.epochs}  {_line(epoch)}", soft_wrap=True
         )
-
-
-def track(batches: Iterable[T], total: int, description: str, show: bool) -> Iterator[T]:
-    """The batches, with a bar while they are worked through; nothing is printed where there is no terminal."""
-    console = Console(stderr=True, quiet=not show)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
-        yield from bar.track(batches, total=total, description=description)
 
 
 def _line(epoch: Epoch) -> str:

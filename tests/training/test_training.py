@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 import macs
 from macs import nets
+from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.errors import MacsError
-from macs.recipe import METHODS, PRETRAINING, Recipe
+from macs.training.recipe import METHODS, PRETRAINING, Recipe
 from tiny import noise, stripes
 
 SHORT = Recipe(epochs=2, batch_in=32, batch_out=32, lr=0.02, precision="float32")
@@ -111,7 +111,7 @@ sys.path.insert(0, {tests!r})
 import torch
 import macs
 from tiny import noise, stripes
-from macs.recipe import Recipe
+from macs.training.recipe import Recipe
 torch.manual_seed(0)
 net = macs.nets.build("wrn-10-1", classes=3)
 print("ready", flush=True)
@@ -123,7 +123,7 @@ macs.finetune(net, stripes(192, seed=1), noise(256, seed=3), run=sys.argv[1], re
 @pytest.mark.parametrize("method", ["energy", "divoe"])
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(method, tmp_path):
     """SIGKILL at random moments; Energy takes its margins from the starting network, DivOE draws random numbers."""
-    code = CHILD.format(tests=str(Path(__file__).parent))
+    code = CHILD.format(tests=str(Path(__file__).parents[1]))
 
     def start(folder: str) -> "subprocess.Popen[str]":
         command = [sys.executable, "-c", code, str(tmp_path / folder), method]

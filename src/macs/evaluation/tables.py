@@ -11,7 +11,6 @@ from rich.table import Table
 from macs.metrics import METRICS, mean_and_error
 
 if TYPE_CHECKING:
-    from macs.data.loading import Row
     from macs.evaluation import Evaluation, Ranking
 
 TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "aupr_id": "AUPR-ID ↑", "fpr95_id": "FPR95-ID ↓"}
@@ -76,18 +75,6 @@ def threshold(evaluation: "Evaluation") -> str:
     """Which threshold FPR95 takes, in a sentence."""
     reaches = "that reaches 95%" if evaluation.fpr_rule == "first" else "to 95%, as in the authors' code"
     return f"The threshold of FPR95 is the {evaluation.fpr_rule} one {reaches}."
-
-
-def catalog_table(rows: "Sequence[Row]") -> Table:
-    """Every dataset: what it is for, its official size, and what is on disk."""
-    made = Table(title_justify="left")
-    made.add_column("name", no_wrap=True)
-    for name in ("role", "images", "on disk", "what it is"):
-        made.add_column(name)
-    for row in rows:
-        images = ", ".join(f"{split} {count:,}" for split, count in row.images.items())
-        made.add_row(row.name, row.role, images, ", ".join(row.found) or "-", row.title)
-    return made
 
 
 def table(title: str, *columns: str) -> Table:

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from macs.errors import MacsError
-from macs.registry import unknown
+from macs.core.errors import MacsError
+from macs.core.registry import unknown
 
-METHODS = [path.stem for path in sorted((Path(__file__).parent / "methods").glob("[!_]*.py"))]
+METHODS = [path.stem for path in sorted((Path(__file__).parents[1] / "methods").glob("[!_]*.py"))]
 
 
 def typed(name: str, value: Any, kind: Any) -> Any:

@@ -1,7 +1,7 @@
 """Cells: trainings that are done once, and found again by all that they depend on.
 
     ROOT/NAME/KEY.json                    recipe, images, starting weights and version; KEY is their hash
-    ROOT/NAME/KEY/                        the run folder, as in macs.runs
+    ROOT/NAME/KEY/                        the run folder, as in macs.training.runs
     ROOT/NAME/KEY/confidences-SET.npz     what the trained network says of an image set; SET is the set's fingerprint
 
 A changed hyper-parameter or changed images make another cell beside the first, and nothing is ever overwritten. A cell
@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import macs
+from macs.core.errors import MacsError
+from macs.core.files import write_atomically, write_text
 from macs.data import ImageSet
-from macs.errors import MacsError
-from macs.files import write_atomically, write_text
 from macs.metrics import FprRule
-from macs.recipe import Recipe
-from macs.runs import RunFolder
+from macs.training.recipe import Recipe
+from macs.training.runs import RunFolder
 
 if TYPE_CHECKING:
     from torch import nn
@@ -199,7 +199,7 @@ class Cell:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        from macs.devices import best_device
+        from macs.core.devices import best_device
 
         net = self.starting()
         try:

@@ -11,11 +11,11 @@ import torch
 
 import macs
 from macs import nets
-from macs.cells import Cell, Examination, fingerprint, weights_of
+from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.errors import MacsError
+from macs.experiments.cells import Cell, Examination, fingerprint, weights_of
 from macs.metrics import ood_metrics
-from macs.recipe import Recipe
+from macs.training.recipe import Recipe
 from tiny import noise, stripes
 
 RECIPE = Recipe(
@@ -166,7 +166,7 @@ def test_an_interrupted_cell_goes_on_and_ends_with_the_same_bits(cell, tmp_path,
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("macs.progress.TrainingProgress.epoch", stop)
+        patched.setattr("macs.training.progress.TrainingProgress.epoch", stop)
         with pytest.raises(KeyboardInterrupt):
             longer.run(progress=False)
     assert not longer.finished

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import macs
 from macs import cli, nets, scores
+from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.errors import MacsError
 from macs.evaluation import evaluate_scores
 from macs.scores.knn import KNN
 from tiny import noise, stripes

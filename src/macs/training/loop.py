@@ -16,14 +16,14 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from macs import methods, nets
+from macs.core.devices import best_device, channels_last, device_of, keep_freed_memory, use_bf16
+from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import steps_per_epoch, to_float, training_batches
-from macs.devices import best_device, channels_last, device_of, keep_freed_memory, use_bf16
-from macs.errors import MacsError
 from macs.methods import Batch, Method
-from macs.progress import Epoch, Tally, TrainingProgress
-from macs.recipe import PRETRAINING, Recipe
-from macs.runs import RunFolder
+from macs.training.progress import Epoch, Tally, TrainingProgress
+from macs.training.recipe import PRETRAINING, Recipe
+from macs.training.runs import RunFolder
 
 LOOK_EVERY = 10  # steps between looks at the loss, each of which makes a GPU wait
 

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from macs.errors import MacsError
+from macs.core.errors import MacsError
 
 T = TypeVar("T")
 

@@ -1,0 +1,21 @@
+"""What is shown while work goes on. It goes to standard error, so that standard output holds results alone."""
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import Progress
+
+T = TypeVar("T")
+
+
+def track(items: Iterable[T], total: int, description: str, show: bool) -> Iterator[T]:
+    """The items, with a progress bar while they are worked through; nothing is printed where there is no terminal."""
+    console = Console(stderr=True, quiet=not show)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        yield from bar.track(items, total=total, description=description)
+
+
+def tell(line: str, show: bool = True) -> None:
+    """Print a line about the progress."""
+    Console(stderr=True, quiet=not show, highlight=False, markup=False).print(line, soft_wrap=True)

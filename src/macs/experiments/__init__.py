@@ -1,0 +1,1 @@
+"""Experiments: trainings that are done once and found again, and the search for a margin among them."""
