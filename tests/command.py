@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from macs import cli
+from macs.__main__ import main
 
 
 def run(*arguments: object, expect: int = 0) -> None:
@@ -14,7 +14,7 @@ def run(*arguments: object, expect: int = 0) -> None:
     sys.argv = ["macs", *map(str, arguments)]
     code: object = 0
     try:
-        cli.main()
+        main()
     except SystemExit as end:
         code = end.code or 0
     assert code == expect
@@ -35,7 +35,7 @@ def needs_torch(*arguments: str) -> bool:
     code = f"""
 import sys
 sys.argv = {["macs", *arguments]!r}
-from macs.cli import main
+from macs.__main__ import main
 try:
     main()
 except SystemExit:

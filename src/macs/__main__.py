@@ -1,5 +1,121 @@
-"""`python -m macs` is `macs`."""
+"""The command `macs`, and `python -m macs`: the door through which every command goes.
 
-from macs.cli import main
+Whatever goes wrong behind it becomes one sentence on standard error and an exit code; `--traceback` shows where it
+happened. Nothing heavy is imported before the door stands, so that Ctrl-C is answered at any moment.
 
-main()
+    0    all went well               2     a mistake that the user can mend      130   stopped by Ctrl-C
+    1    done, but some of it failed 70    a fault of macs itself                141   the output's reader went away
+"""
+
+import os
+import signal
+import sys
+import warnings
+from contextlib import suppress
+from typing import Any, NoReturn
+
+TRACEBACK = "--traceback"
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    show_traceback = TRACEBACK in sys.argv
+    sys.argv = [argument for argument in sys.argv if argument != TRACEBACK]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that temporary files are removed on the way out
+    try:
+        prepare_streams()
+        prepare_warnings()
+        from macs.cli import run
+
+        run(sys.argv[1:])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        from macs.cli import what_is_left
+
+        end(130, f"Stopped. {what_is_left(sys.argv[1:2])}")
+    except BrokenPipeError:  # whoever reads, perhaps `head`, has seen enough
+        end(141)
+    except Exception as error:
+        if show_traceback:
+            import traceback
+
+            traceback.print_exc()
+        end(*sentence(error))
+
+
+def prepare_streams() -> None:
+    """Make sure that what is printed arrives, or say that it cannot."""
+    from macs.core.errors import MacsError
+
+    for number in (0, 1, 2):  # a closed stream's number would go to the next file that is opened
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w")
+    if sys.stdout is None:
+        sys.stdout = sys.stderr
+        raise MacsError("Standard output is closed, so results have nowhere to go; redirect it, perhaps to /dev/null.")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a character that the terminal's encoding lacks is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
+
+
+def prepare_warnings() -> None:
+    """Print our own warnings as plain sentences, and each of them every time."""
+    from macs.core.errors import MacsWarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, MacsWarning):
+            print(printable(f"warning: {message}"), file=sys.stderr)
+        else:
+            others(message, category, *place, **more)
+
+    others, warnings.showwarning = warnings.showwarning, show
+    warnings.simplefilter("always", MacsWarning)
+
+
+def sentence(error: Exception) -> tuple[int, str]:
+    """The exit code for an error, and what to say about it."""
+    from cyclopts import CycloptsError
+
+    from macs.core.errors import MacsError
+
+    first = (str(error).strip().splitlines() or [""])[0]
+    if isinstance(error, MacsError | CycloptsError):
+        return 2, f"error: {error}"
+    if isinstance(error, MemoryError) or "can't allocate memory" in first or "out of memory" in first.lower():
+        return 2, "error: There is not enough memory for this; use smaller batches, images or networks."
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return 2, f"error: {where}{error.strerror or first or type(error).__name__}."
+    if isinstance(error, UnicodeError):
+        return 2, f"error: A text cannot be read or written in its encoding: {first}."
+    return 70, (
+        f"error: {type(error).__name__}: {first}\nThis is a fault of macs, not of your input. Please report it with "
+        f"the command and what it prints with {TRACEBACK} added."
+    )
+
+
+def end(code: int, text: str = "") -> NoReturn:
+    """Leave with a code and at most one message, whatever state the streams are in."""
+    if text:
+        with suppress(OSError):
+            print(printable(text), file=sys.stderr, flush=True)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # or Python would complain of it once more on its way out
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
+
+
+def printable(text: str) -> str:
+    """Without characters that steer a terminal, which file names may contain, and without half characters."""
+    signs = (sign if sign.isprintable() or sign == "\n" else sign.encode("unicode_escape").decode() for sign in text)
+    return "".join(signs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,5 @@
 """`macs predict`."""
 
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -72,12 +71,7 @@ def predict(
         if out is not None:
             write_atomically(out, lambda temporary: write_file(counted, temporary, form))
         else:
-            try:
-                TEXT[form](counted, sys.stdout)
-                sys.stdout.flush()
-            except BrokenPipeError:  # whoever reads, perhaps `head`, has had enough
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                sys.exit(141)
+            TEXT[form](counted, sys.stdout)
     if count.failed:
         print(f"{count.failed:,} of {count.rows:,} images could not be read; their rows say why.", file=sys.stderr)
         sys.exit(1)

@@ -1,10 +1,13 @@
 """What is shown while work goes on. It goes to standard error, so that standard output holds results alone."""
 
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import Progress
+
+from macs.core.errors import MacsWarning
 
 T = TypeVar("T")
 
@@ -19,3 +22,8 @@ def track(items: Iterable[T], total: int, description: str, show: bool) -> Itera
 def tell(line: str, show: bool = True) -> None:
     """Print a line about the progress."""
     Console(stderr=True, quiet=not show, highlight=False, markup=False).print(line, soft_wrap=True)
+
+
+def warn(sentence: str) -> None:
+    """Point out what a careful colleague would; the command line prints it, and Python code may filter or catch it."""
+    warnings.warn(sentence, MacsWarning, stacklevel=3)
