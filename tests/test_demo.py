@@ -3,6 +3,7 @@
 import pytest
 
 from macs import demo
+from macs.core.errors import MacsError
 from macs.data import load
 
 
@@ -13,15 +14,29 @@ def short(monkeypatch):
 
 
 def test_the_demo_ends_with_a_table_and_runs_that_are_kept(short, tmp_path):
-    first = demo.demo(tmp_path / "demo", progress=False)
+    first = demo.demo(tmp_path / "demo", seeds=(0, 1), progress=False)
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("net.safetensors")}
-    assert len(written) == 3
+    assert len(written) == 6
     assert first.report.read_text().startswith("<!doctype html>")
-    second = demo.demo(tmp_path / "demo", progress=False)
+    second = demo.demo(tmp_path / "demo", seeds=(0, 1), progress=False)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("net.safetensors")} == written
     assert str(first) == str(second)
     for words in ("MSP", "OE", "MaCS", "digits 8, 9", "mean"):
         assert words in str(first)
+
+
+def test_the_table_shows_the_mean_over_seeds_and_their_spread(short, tmp_path):
+    both = demo.demo(tmp_path, seeds=(0, 1), progress=False)
+    (one,), (other,) = (demo.demo(tmp_path, seeds=(seed,), progress=False).evaluations["MSP"] for seed in (0, 1))
+    shares = 100 * one.accuracy, 100 * other.accuracy
+    assert f"{sum(shares) / 2:.2f}±{abs(shares[0] - shares[1]) / 2**0.5:.2f}" in str(both)
+    assert "seeds 0, 1" in str(both)
+
+
+@pytest.mark.parametrize("seeds", [(), (1, 1)])
+def test_seeds_are_given_and_given_once(seeds, tmp_path):
+    with pytest.raises(MacsError, match="at least one seed"):
+        demo.demo(tmp_path, seeds=seeds)
 
 
 def test_its_ood_sets_hold_no_training_image():

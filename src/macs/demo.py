@@ -1,25 +1,29 @@
 """The paper's idea in a few minutes, with no download: digits 0 to 7 are known, everything else is not.
 
-A small WRN is pretrained on digits, then fine-tuned twice from the same weights, with outlier exposure and with MaCS.
-The plain classifier is scored as it is (MSP). A report on the network of MaCS is written in the end.
+For each seed a small WRN is pretrained on digits, then fine-tuned twice from the same weights, with outlier exposure
+and with MaCS. The plain classifier is scored as it is (MSP). A report on the first MaCS network is written at the end.
 """
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from rich.console import Group
 from rich.table import Table
 from torch import nn
 
 from macs import data, report
+from macs.core.errors import MacsError
 from macs.evaluation import Evaluation, evaluate
 from macs.evaluation.tables import percent, plain_text
-from macs.training import finetune, pretrain, starting_net
-from macs.training.recipe import PRETRAINING, Recipe
+from macs.training import PRETRAINING, Recipe, finetune, pretrain, starting_net
 
 NET = "wrn-10-1"
 PRETRAIN_EPOCHS, FINETUNE_EPOCHS = 15, 10
+SEEDS = (0, 1, 2)
 OOD = {
     "digits 8, 9": "digits-8-9",
     "textures": "digits-textures",
@@ -31,34 +35,72 @@ OOD = {
 
 @dataclass(frozen=True)
 class DemoResult:
-    """One evaluation a method, where the runs are, and the report on MaCS."""
+    """One evaluation per method and seed, where the runs are, and the report on MaCS."""
 
-    evaluations: dict[str, Evaluation]
+    seeds: tuple[int, ...]
+    evaluations: dict[str, list[Evaluation]]
     folder: Path
     report: Path
+
+    def as_dict(self) -> dict[str, Any]:
+        methods = {method: [each.as_dict() for each in found] for method, found in self.evaluations.items()}
+        return {"seeds": list(self.seeds), "methods": methods}
 
     def __rich__(self) -> Any:
         table = Table(title="AUROC ↑ in %, digits 0 to 7 against each OOD set", title_justify="left")
         table.add_column("method")
-        for name in (*OOD, "mean", "mean FPR95 ↓", "ID accuracy"):
-            table.add_column(name, justify="right")
-        for method, evaluation in self.evaluations.items():
-            cells = [percent(result.full.auroc) for result in evaluation.sets]
-            summary = (evaluation.mean("auroc"), evaluation.mean("fpr95"), evaluation.accuracy)
-            table.add_row(method, *cells, *(percent(value) for value in summary))
-        return table
+        for name in (*OOD, "mean", "mean\nFPR95 ↓", "ID\naccuracy"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for method, found in self.evaluations.items():
+            sets = [[each.sets[place].full.auroc for each in found] for place in range(len(OOD))]
+            summary = [[each.mean("auroc") for each in found], [each.mean("fpr95") for each in found]]
+            cells = [*sets, *summary, [each.accuracy for each in found]]
+            table.add_row(method, *map(with_spread, cells))
+        return Group(table, self.note)
+
+    @property
+    def note(self) -> str:
+        seeds = ", ".join(map(str, self.seeds))
+        if len(self.seeds) == 1:
+            return f"One training seed ({seeds}): another one gives other digits, and so does another machine."
+        return f"Mean ± standard deviation over the training seeds {seeds}; another machine gives other digits."
 
     def __str__(self) -> str:
         return plain_text(self)
 
 
-def demo(folder: str | Path = "runs/demo", *, seed: int = 0, progress: bool = True) -> DemoResult:
-    """Run it; what is already in the folder is not computed again."""
-    folder = Path(folder)
-    train, test = data.load("digits", "train"), data.load("digits", "test")
-    outliers = data.load("digits-outliers", "train")
-    ood = {title: data.load(name, "test") for title, name in OOD.items()}
+def with_spread(shares: Sequence[float]) -> str:
+    """The mean in percent and, for several seeds, their standard deviation (n - 1)."""
+    mean = percent(float(np.mean(shares)))
+    return mean if len(shares) == 1 else f"{mean}±{percent(float(np.std(shares, ddof=1)))}"
 
+
+def demo(folder: str | Path = "runs/demo", *, seeds: Sequence[int] = SEEDS, progress: bool = True) -> DemoResult:
+    """Run it; what is already in the folder is not computed again."""
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise MacsError("The demo needs at least one seed, and none of them twice.")
+    folder = Path(folder)
+    test = data.load("digits", "test")
+    ood = {title: data.load(name, "test") for title, name in OOD.items()}
+    page = folder / "report.html"
+    evaluations: dict[str, list[Evaluation]] = {"MSP": [], "OE": [], "MaCS": []}
+    for seed in seeds:
+        place = folder / f"seed-{seed}"
+        plain, tuned = trained(place, seed, progress)
+        bounded = tuned("macs")
+        evaluations["MSP"].append(evaluate(plain, test, ood, progress=progress))
+        evaluations["OE"].append(evaluate(tuned("oe"), test, ood, progress=progress))
+        evaluations["MaCS"].append(
+            report.write(page, bounded, test, ood, run=place / "macs", progress=progress)
+            if seed == seeds[0]
+            else evaluate(bounded, test, ood, progress=progress)
+        )
+    return DemoResult(tuple(seeds), evaluations, folder, page)
+
+
+def trained(folder: Path, seed: int, progress: bool) -> tuple[nn.Module, Callable[[str], nn.Module]]:
+    """The plain classifier of a seed, and a function that fine-tunes a copy of it with a method."""
+    train, outliers = data.load("digits", "train"), data.load("digits-outliers", "train")
     pretraining = replace(PRETRAINING, net=NET, dropout=0.0, epochs=PRETRAIN_EPOCHS, batch_in=64, seed=seed)
     start = starting_net(pretraining, classes=len(train.classes))
     pretrain(start, train, recipe=pretraining, run=folder / "msp", resume=True, progress=progress)
@@ -71,10 +113,4 @@ def demo(folder: str | Path = "runs/demo", *, seed: int = 0, progress: bool = Tr
         )
         return net
 
-    page = folder / "report.html"
-    evaluations = {
-        "MSP": evaluate(start, test, ood, progress=progress),
-        "OE": evaluate(tuned("oe"), test, ood, progress=progress),
-        "MaCS": report.write(page, tuned("macs"), test, ood, run=folder / "macs", progress=progress),
-    }
-    return DemoResult(evaluations, folder, page)
+    return start, tuned

@@ -1,25 +1,31 @@
 """`macs demo`."""
 
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from macs.cli._app import Json, Whole, app, show
 
+Seeds = Annotated[list[Whole] | None, Parameter(name=["--seeds", "--seed"], consume_multiple=True, negative="")]
+
 
 @app.command
-def demo(*, out: Path = Path("runs/demo"), seed: Whole = 0, json: Json = False) -> None:
+def demo(*, out: Path = Path("runs/demo"), seeds: Seeds = None, json: Json = False) -> None:
     """See the paper's idea work on embedded images: no download, a few minutes on two cores.
 
     Parameters
     ----------
     out
         Folder for the runs; what is already there is not computed again.
-    seed
-        Decides every random number.
+    seeds
+        Training seeds; the table shows their mean and spread [default: 0 1 2].
     """
+    from macs.demo import SEEDS
     from macs.demo import demo as run_demo
 
-    result = run_demo(out, seed=seed)
-    show(result, {name: each.as_dict() for name, each in result.evaluations.items()}, json)
+    result = run_demo(out, seeds=seeds or SEEDS)
+    show(result, result.as_dict(), json)
     if not json:
         print(f"The runs are in {result.folder}: recipe.toml, metrics.jsonl and net.safetensors each.")
         print(f"The report on MaCS is {result.report}; open it in a browser.")
