@@ -82,7 +82,30 @@ def test_the_label_is_json_that_other_tools_can_read(net, tmp_path):
     with (tmp_path / "net.safetensors").open("rb") as file:  # the format: the header's length in 8 bytes, then JSON
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     label = json.loads(header["__metadata__"]["macs"])
-    assert label == {"format": "macs-net", "version": 1, "name": "wrn-10-1", "classes": 10, "dropout": 0.2}
+    expected = {"format": "macs-net", "version": 2, "name": "wrn-10-1", "classes": 10, "dropout": 0.2}
+    assert label == {**expected, "class_names": []}
+
+
+def test_class_names_travel_with_the_weights(net, tmp_path):
+    names = ("cat", "dog", "Käfer", *map(str, range(7)))
+    nets.save(net, tmp_path / "net.safetensors", names)
+    assert nets.class_names(tmp_path / "net.safetensors") == nets.class_names(tmp_path) == names
+    assert equal(nets.load(tmp_path), net)
+    nets.save(net, tmp_path / "none.safetensors")
+    assert nets.class_names(tmp_path / "none.safetensors") == ()
+    safetensors.torch.save_file(net.state_dict(), tmp_path / "theirs.safetensors")
+    assert nets.class_names(tmp_path / "theirs.safetensors") == ()
+    torch.save(net.state_dict(), tmp_path / "theirs.pt")
+    assert nets.class_names(tmp_path / "theirs.pt") == ()
+    with pytest.raises(MacsError, match="no checkpoint at"):
+        nets.class_names(tmp_path / "absent.safetensors")
+
+
+def test_files_of_version_1_load(net, tmp_path):
+    label = {"format": "macs-net", "version": 1, "name": "wrn-10-1", "classes": 10, "dropout": 0.2}
+    safetensors.torch.save_file(net.state_dict(), tmp_path / "net.safetensors", {"macs": json.dumps(label)})
+    assert equal(nets.load(tmp_path), net)
+    assert nets.class_names(tmp_path) == ()
 
 
 @pytest.mark.parametrize("suffix", ["pt", "pth", "ckpt"])
@@ -241,10 +264,16 @@ def test_weights_that_are_not_finite_are_refused(net, tmp_path, value):
     ("label", "complaint"),
     [
         ({"format": "macs-detector"}, "is not a network: it says that it is a macs-detector"),
-        ({"version": 2, "new": 1}, "newer macs"),
+        ({"version": 3, "new": 1}, "newer macs"),
         ({"classes": "10"}, "label that macs did not write"),
+        ({"classes": True}, "label that macs did not write"),
+        ({"dropout": [0.1]}, "label that macs did not write"),
         ({"name": None}, "label that macs did not write"),
-        ({"unheard": 1}, "damaged"),
+        ({"format": ["macs-net"]}, "label that macs did not write"),
+        ({"version": "2"}, "label that macs did not write"),
+        ({"class_names": "cat"}, "label that macs did not write"),
+        ({"class_names": [1, 2]}, "label that macs did not write"),
+        ({"unheard": 1}, "label that macs did not write"),
         ({"name": "wrn-x"}, "There is no network called 'wrn-x'"),
     ],
 )
@@ -254,6 +283,38 @@ def test_labels_that_are_wrong(net, tmp_path, label, complaint):
     safetensors.torch.save_file(net.state_dict(), path, {"macs": json.dumps(whole)})
     with pytest.raises(MacsError, match=complaint):
         nets.load(path)
+
+
+def headed(header):
+    return len(header).to_bytes(8, "little") + header
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        headed(b"[]"),
+        headed(b"null"),
+        headed(b'{"__metadata__": 3}'),
+        headed(b'{"__metadata__": {"macs": 3}}'),
+        headed(b'{"__metadata__": {"macs": "{"}}'),
+        headed(b'{"__metadata__": {"macs": "' + b"[" * 100_000 + b'"}}'),
+        headed(b"[" * 100_000),
+        headed(b'{"a": "' + b"\xff" + b'"}'),
+        (2**63).to_bytes(8, "little") + b"{}",
+    ],
+)
+def test_forged_headers_are_damage(tmp_path, content):
+    (tmp_path / "net.safetensors").write_bytes(content)
+    for read in (nets.load, nets.class_names):
+        with pytest.raises(MacsError, match="damaged or no checkpoint"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("label", ["3", "[]", "null", '"macs-net"'])
+def test_labels_that_are_no_object(net, tmp_path, label):
+    safetensors.torch.save_file(net.state_dict(), tmp_path / "net.safetensors", {"macs": label})
+    with pytest.raises(MacsError, match="label that macs did not write"):
+        nets.load(tmp_path)
 
 
 def test_only_safetensors_are_written(net, tmp_path):

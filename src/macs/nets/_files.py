@@ -6,13 +6,14 @@ dicts written by torch.save. Reading either runs no code from the file, nor code
 
 import json
 import pickle
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from macs.core.errors import MacsError
@@ -21,7 +22,9 @@ from macs.nets._base import Net, name_of
 from macs.nets._names import build
 
 RUN_FILE = "net.safetensors"  # the network of a run folder
-FORMAT, VERSION = "macs-net", 1
+FORMAT, VERSION = "macs-net", 2
+LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors itself
+DAMAGED = "is damaged or no checkpoint; copy or download it again"
 State = dict[str, Tensor]
 
 
@@ -32,12 +35,25 @@ class Label:
     name: str | None = None
     classes: int | None = None
     dropout: float | None = None
+    class_names: tuple[str, ...] = ()
     format: str = FORMAT
     version: int = VERSION
 
+    @classmethod
+    def from_json(cls, told: Any) -> "Label":
+        """What `save` wrote as JSON; a TypeError for anything else."""
+        names = told.get("class_names", []) if isinstance(told, dict) else None
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise TypeError(told)
+        label = cls(**told | {"class_names": tuple(names)})
+        numbers_fit = type(label.classes) in (int, NoneType) and type(label.dropout) in (float, NoneType)
+        if not (isinstance(label.name, str) and numbers_fit and label.format == FORMAT and type(label.version) is int):
+            raise TypeError(told)
+        return label
 
-def save(net: nn.Module, path: str | Path) -> None:
-    """Write a network as safetensors, whole or not at all."""
+
+def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> None:
+    """Write a network as safetensors, whole or not at all, with the names of its classes if they are given."""
     path = Path(path)
     if path.suffix != ".safetensors":
         raise MacsError(f"Cannot save a network as {path}: the name must end in .safetensors.")
@@ -46,6 +62,7 @@ def save(net: nn.Module, path: str | Path) -> None:
         name=name_of(net),
         classes=classes if isinstance(classes, int) else None,
         dropout=float(net.dropout) if isinstance(net, Net) else None,
+        class_names=tuple(map(str, class_names)),
     )
     # Copies, since safetensors takes neither tied nor channels-last tensors.
     state = {
@@ -86,6 +103,12 @@ def load(
     return net
 
 
+def class_names(path: str | Path) -> tuple[str, ...]:
+    """The names of the classes that `save` wrote into a file, or into that of a run folder; empty if there are none."""
+    path = _find(Path(path))
+    return _label(path).class_names if path.suffix == ".safetensors" else ()
+
+
 def _find(path: Path) -> Path:
     if path.is_dir():
         if not (path / RUN_FILE).is_file():
@@ -100,8 +123,7 @@ def _read(path: Path) -> tuple[Label, State]:
     """The label and the tensors of a file, all of them finite."""
     try:
         if path.suffix == ".safetensors":
-            with safe_open(path, "pt") as file:
-                label = _label(file.metadata() or {}, path)
+            label = _label(path)
             state = safetensors.torch.load_file(path)
         else:
             label, state = Label(), _state_dict(torch.load(path, map_location="cpu", weights_only=True), path)
@@ -113,7 +135,7 @@ def _read(path: Path) -> tuple[Label, State]:
         if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in str(error):
             what = "holds Python objects, which can run code, and is refused; save net.state_dict() there instead"
         else:
-            what = "is damaged or no checkpoint; copy or download it again"
+            what = DAMAGED
         raise MacsError(f"{path} {what}.") from None
     for key, value in state.items():
         if not value.isfinite().all():
@@ -121,19 +143,27 @@ def _read(path: Path) -> tuple[Label, State]:
     return label, state
 
 
-def _label(metadata: dict[str, str], path: Path) -> Label:
-    if "macs" not in metadata:
+def _label(path: Path) -> Label:
+    """What a safetensors file says of itself in its header: the length in 8 bytes, then that much JSON."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        try:
+            header = json.loads(file.read(length) if length <= LARGEST_HEADER else b"")
+            text = header.get("__metadata__", {}).get("macs")
+            told = None if text is None else json.loads(text)
+        except (AttributeError, TypeError, ValueError, RecursionError):
+            raise MacsError(f"{path} {DAMAGED}.") from None
+    if text is None:
         return Label()
-    told = json.loads(metadata["macs"])
-    if told["format"] != FORMAT:
-        raise MacsError(f"{path} is not a network: it says that it is a {told['format']}.")
-    if told["version"] > VERSION:
+    kind, version = (told.get("format"), told.get("version")) if isinstance(told, dict) else (None, None)
+    if isinstance(kind, str) and kind != FORMAT:
+        raise MacsError(f"{path} is not a network: it says that it is a {kind}.")
+    if type(version) is int and version > VERSION:
         raise MacsError(f"{path} was written by a newer macs; upgrade to read it.")
-    label = Label(**told)
-    numbers_fit = isinstance(label.classes, int | None) and isinstance(label.dropout, float | None)
-    if not (isinstance(label.name, str) and numbers_fit):
-        raise MacsError(f"{path} has a label that macs did not write: {metadata['macs']}.")
-    return label
+    try:
+        return Label.from_json(told)
+    except TypeError:
+        raise MacsError(f"{path} has a label that macs did not write: {text:.200}.") from None
 
 
 def _state_dict(content: Any, path: Path) -> State:
