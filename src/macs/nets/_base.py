@@ -9,6 +9,7 @@ from torch.autograd.function import Function, once_differentiable
 from torch.nn.functional import conv2d, relu
 
 from macs.core.console import warn
+from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.core.registry import users_code
 from macs.nets._normalisation import DEFAULT, Normalisation, Normalise
@@ -151,11 +152,11 @@ def normalisation_of(net: nn.Module) -> Normalisation | None:
     return net.normalise.values
 
 
-def set_dropout(net: nn.Module, dropout: float, pixels: Tensor | None = None) -> None:
+def set_dropout(net: nn.Module, dropout: float, size: int | None = None) -> None:
     """Give every dropout layer of a network this rate.
 
     Dropout that is no layer, such as a call of torch.nn.functional.dropout, cannot be set. Where it should be 0 and is
-    not, a warning says so; with `pixels` that is found out, and without them the warning is about what may be.
+    not, a warning says so: with the `size` of images that is found out, and without it may be.
     """
     layers = [module for module in net.modules() if isinstance(module, DROPOUTS)]
     if dropout and not layers:
@@ -164,23 +165,24 @@ def set_dropout(net: nn.Module, dropout: float, pixels: Tensor | None = None) ->
         layer.p = dropout
     if dropout or isinstance(net, Net):
         return
-    if pixels is not None and _is_random(net, pixels):
+    if size is not None and _is_random(net, size):
         warn(
             f"{name_of(net)} is still random in training mode with all its dropout layers at 0: it has dropout that is "
             "no layer, or something like it; set that in its own code."
         )
-    if pixels is None and not layers:
+    if size is None and not layers:
         warn(f"{name_of(net)} has no dropout layer to set to 0; if it has dropout that is no layer, that stays.")
 
 
 @torch.no_grad()
-def _is_random(net: nn.Module, pixels: Tensor) -> bool:
+def _is_random(net: nn.Module, size: int) -> bool:
     """Whether two passes in training mode differ; norm layers stay in evaluation mode, so that nothing is learned."""
     modes = {module: module.training for module in net.modules()}
     try:
         for module in modes:
             module.training = not (hasattr(module, "running_mean") and hasattr(module, "running_var"))
         with torch.random.fork_rng():
+            pixels = torch.rand(2, 3, size, size, device=device_of(net))
             return not torch.equal(logits_of(net, pixels), logits_of(net, pixels))
     finally:
         for module, mode in modes.items():
