@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import macs
@@ -125,6 +126,24 @@ def test_the_network_must_fit_the_checkpoint_and_the_images(folders, tmp_path, c
     options = ["--id", folders / "mine", "--ood", folders / "unknown"]
     for net in ("wrn-10-1", "wrn-16-1", "allconv"):
         refused(capsys, "evaluate", "--net", net, "--checkpoint", tmp_path / "seven.safetensors", *options)
+
+
+def test_the_normalisation_of_a_public_checkpoint_is_named(folders, tmp_path, capsys):
+    torch.manual_seed(0)
+    torch.save(nets.build("resnet-18", 3).state_dict(), tmp_path / "best.ckpt")
+    sets = ["--id", folders / "mine", "--ood", folders / "unknown", "--size", 8]
+    command = ["evaluate", "--net", "resnet-18", "--checkpoint", tmp_path / "best.ckpt", *sets, "--json"]
+    found = {}
+    for name in ("oe", "openood-cifar100"):
+        run(*command, "--normalisation", name)
+        captured = capsys.readouterr()
+        found[name] = captured.out
+        assert "normalised" not in captured.err
+    assert found["oe"] != found["openood-cifar100"]
+    run(*command)
+    captured = capsys.readouterr()
+    assert captured.out == found["oe"] and "best.ckpt does not say how its inputs were normalised" in captured.err
+    assert "did you mean 'openood-cifar10'" in refused(capsys, *command, "--normalisation", "openood")
 
 
 def test_an_unfinished_run_is_not_evaluated(folders, tmp_path, capsys):

@@ -42,7 +42,7 @@ def inference(net: nn.Module, precision: str = "auto", features: bool = False) -
             if features:
                 found, logits = nets.features_of(net, pixels)
                 return Outputs(logits.float(), found.float())
-            return Outputs(net(pixels).float(), None)
+            return Outputs(nets.logits_of(net, pixels).float(), None)
 
     try:
         yield run

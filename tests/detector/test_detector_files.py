@@ -73,7 +73,7 @@ def test_the_same_detector_gives_the_same_bytes(detector, saved, tmp_path):
 def test_the_label_is_json_that_other_tools_can_read(saved, detector):
     with safetensors.safe_open(saved, "numpy") as file:
         label = json.loads(file.metadata()["macs"])
-    assert (label["format"], label["version"], label["macs"]) == ("macs-detector", 1, macs.__version__)
+    assert (label["format"], label["version"], label["macs"]) == ("macs-detector", 2, macs.__version__)
     assert label["net"] == "wrn-10-1" and label["classes"] == ["horizontal", "vertical", "plain"]
     assert label["size"] == 16 and label["score"] == "msp" and label["recipe"] is None
     assert "no normalisation" in label["preparation"] and "16" in label["preparation"]
@@ -162,12 +162,14 @@ def test_an_edited_threshold_is_refused(saved, detector):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"version": 2}, "newer macs"),
+        ({"version": 3}, "newer macs"),
         ({"version": "x"}, "newer macs"),
         ({"format": "macs-net"}, "not a detector: it says that it is a macs-net"),
         ({"classes": ["a", "b"]}, "does not fit wrn-10-1 with 2 classes: it has 3 classes"),
         ({"classes": 3}, r"label that macs did not write \(classes\)"),
         ({"size": "16", "macs": None}, r"label that macs did not write \(macs, size\)"),
+        ({"normalisation": 3}, r"label that macs did not write \(normalisation\)"),
+        ({"normalisation": {"mean": [0, 0, 0]}}, r"label that macs did not write \(normalisation\)"),
         ({"calibration": {}}, "calibration that macs did not write"),
         ({"net": "wrn-x"}, "There is no network called 'wrn-x'"),
         ({"score": "knn"}, "score of the logits"),
@@ -176,6 +178,23 @@ def test_an_edited_threshold_is_refused(saved, detector):
 def test_labels_that_are_wrong(saved, tmp_path, changes, complaint):
     with pytest.raises(MacsError, match=complaint):
         Detector.load(forged(saved, tmp_path / "forged.safetensors", **changes))
+
+
+def test_normalisation_travels_with_a_detector(known, tmp_path):
+    net = nets.build("wrn-10-1", len(known.classes), normalisation="openood-cifar100")
+    detector = Detector(net).calibrate(known)
+    detector.save(tmp_path / "d.safetensors")
+    expected = detector.predict(known).confidences
+    for given in (None, nets.build("wrn-10-1", len(known.classes))):
+        loaded = Detector.load(tmp_path / "d.safetensors", given)
+        np.testing.assert_array_equal(loaded.predict(known).confidences, expected)
+        assert loaded.net.normalise.values.mean == pytest.approx((0.5071, 0.4867, 0.4408))
+
+
+def test_detectors_of_version_1_normalise_as_they_did(saved, tmp_path, detector):
+    old = forged(saved, tmp_path / "old.safetensors", version=1, normalisation=None)
+    images = noise(5, seed=1)
+    np.testing.assert_array_equal(Detector.load(old).predict(images).confidences, detector.predict(images).confidences)
 
 
 def test_a_number_of_thresholds_that_does_not_fit(saved, tmp_path, detector):

@@ -1,10 +1,14 @@
 """What all networks share: normalisation, features, dropout; and the same asked of networks that are not ours."""
 
+import sys
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
 from macs import MacsError, nets
+from macs.core.errors import MacsWarning
 from macs.nets._base import Dropout, ReluDropout
 
 
@@ -88,7 +92,7 @@ def test_features_of_a_network_without_a_linear_layer_are_refused():
 
 def test_hooks_go_even_if_the_network_fails():
     net = Foreign()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(MacsError, match="Foreign cannot take 8 x 8 images: RuntimeError: mat1"):
         nets.features_of(net, torch.rand(1, 7, 8, 8))
     assert not any(module._forward_pre_hooks for module in net.modules())
 
@@ -109,6 +113,87 @@ def test_set_dropout_where_there_is_none():
     nets.set_dropout(net, 0.0)
     with pytest.raises(MacsError, match="resnet-18 has no dropout"):
         nets.set_dropout(net, 0.1)
+
+
+class Functional(nn.Module):
+    """Drops activations by a function, so that there is no layer whose rate could be set."""
+
+    def __init__(self, rate=0.5):
+        super().__init__()
+        self.norm, self.last, self.rate = nn.BatchNorm2d(3), nn.Linear(3, 2), rate
+
+    def forward(self, x):
+        return self.last(nn.functional.dropout(self.norm(x).amax(dim=(2, 3)), self.rate, self.training))
+
+
+def test_dropout_that_is_no_layer_is_found_by_running_the_network():
+    net = Functional()
+    before, generator = net.norm.running_mean.clone(), torch.get_rng_state()
+    with pytest.warns(MacsWarning, match="Functional is still random in training mode"):
+        nets.set_dropout(net, 0, 4)
+    assert torch.equal(net.norm.running_mean, before) and torch.equal(torch.get_rng_state(), generator)
+    assert all(module.training for module in net.modules())
+    with pytest.warns(MacsWarning, match="no dropout layer to set to 0"):
+        nets.set_dropout(net, 0)
+    with pytest.raises(MacsError, match="Functional has no dropout layer whose rate could be set"):
+        nets.set_dropout(net, 0.1)
+    with warnings.catch_warnings(action="error"):
+        nets.set_dropout(Functional(rate=0), 0, 4)
+        nets.set_dropout(Foreign(), 0, 4)
+        nets.set_dropout(nets.build("resnet-18", classes=2), 0, 4)
+
+
+def answering(answer):
+    """A network that is not ours and answers with whatever `answer` makes of its logits."""
+
+    class Answering(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return answer(self.fc(input=x.mean(dim=(2, 3))))
+
+    return Answering()
+
+
+def raising(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (lambda z: (z, z), "returns a tuple"),
+        (lambda z: {"logits": z}, "returns a dict"),
+        (lambda z: None, "returns a NoneType"),
+        (lambda z: z[:, :, None], r"shape \(4, 2, 1\) and type torch.float32 for 4 images"),
+        (lambda z: z[:1], r"shape \(1, 2\)"),
+        (lambda z: z[:, :1], r"shape \(4, 1\)"),
+        (lambda z: z.argmax(), r"shape \(\) and type torch.int64"),
+        (lambda z: z.long(), "type torch.int64"),
+        (lambda z: z * float("nan"), "not numbers"),
+        (lambda z: raising(KeyError("layer")), "cannot take 5 x 6 images: KeyError: 'layer'"),
+        (lambda z: raising(AssertionError), "cannot take 5 x 6 images: AssertionError."),
+        (lambda z: raising(ValueError("first\nsecond")), "ValueError: first."),
+        (lambda z: sys.exit(0), r"it calls sys.exit\(0\)"),
+    ],
+)
+@pytest.mark.parametrize("run", [nets.logits_of, nets.features_of])
+def test_what_a_foreign_network_does_wrong_is_one_sentence_with_its_name(run, answer, complaint):
+    with pytest.raises(MacsError, match=complaint) as caught:
+        run(answering(answer), torch.rand(4, 3, 5, 6))
+    assert "Answering" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_foreign_network_that_does_nothing_wrong_is_left_alone():
+    net, pixels = answering(lambda z: z), torch.rand(4, 3, 5, 6)
+    assert torch.equal(nets.logits_of(net, pixels), net(pixels))
+    assert torch.equal(nets.features_of(net, pixels)[0], pixels.mean(dim=(2, 3)))
+    with pytest.raises(KeyboardInterrupt):
+        nets.logits_of(answering(lambda z: raising(KeyboardInterrupt)), pixels)
+    with pytest.raises(SystemExit):  # as SIGTERM ends the command
+        nets.logits_of(answering(lambda z: sys.exit(143)), pixels)
 
 
 def test_names_of_networks():

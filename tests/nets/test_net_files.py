@@ -2,9 +2,11 @@
 
 import errno
 import json
+import os
 import pickle
 import sys
 import types
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -82,12 +84,36 @@ def test_the_label_is_json_that_other_tools_can_read(net, tmp_path):
     with (tmp_path / "net.safetensors").open("rb") as file:  # the format: the header's length in 8 bytes, then JSON
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     label = json.loads(header["__metadata__"]["macs"])
-    assert label == {"format": "macs-net", "version": 1, "name": "wrn-10-1", "classes": 10, "dropout": 0.2}
+    expected = {"format": "macs-net", "version": 2, "name": "wrn-10-1", "classes": 10, "dropout": 0.2}
+    assert label.pop("normalisation")["std"] == pytest.approx([63.0 / 255, 62.1 / 255, 66.7 / 255], rel=1e-6)
+    assert label == {**expected, "class_names": []}
 
 
-@pytest.mark.parametrize("suffix", ["pt", "pth", "ckpt"])
-@pytest.mark.parametrize("wrapper", [None, "state_dict", "model", "net"])
-@pytest.mark.parametrize("prefix", ["", "module."])
+def test_class_names_travel_with_the_weights(net, tmp_path):
+    names = ("cat", "dog", "Käfer", *map(str, range(7)))
+    nets.save(net, tmp_path / "net.safetensors", names)
+    assert nets.class_names(tmp_path / "net.safetensors") == nets.class_names(tmp_path) == names
+    assert equal(nets.load(tmp_path), net)
+    nets.save(net, tmp_path / "none.safetensors")
+    assert nets.class_names(tmp_path / "none.safetensors") == ()
+    safetensors.torch.save_file(net.state_dict(), tmp_path / "theirs.safetensors")
+    assert nets.class_names(tmp_path / "theirs.safetensors") == ()
+    torch.save(net.state_dict(), tmp_path / "theirs.pt")
+    assert nets.class_names(tmp_path / "theirs.pt") == ()
+    with pytest.raises(MacsError, match="no checkpoint at"):
+        nets.class_names(tmp_path / "absent.safetensors")
+
+
+def test_files_of_version_1_load(net, tmp_path):
+    label = {"format": "macs-net", "version": 1, "name": "wrn-10-1", "classes": 10, "dropout": 0.2}
+    safetensors.torch.save_file(net.state_dict(), tmp_path / "net.safetensors", {"macs": json.dumps(label)})
+    assert equal(nets.load(tmp_path), net)
+    assert nets.class_names(tmp_path) == ()
+
+
+@pytest.mark.parametrize("suffix", ["pt", "ckpt"])
+@pytest.mark.parametrize("wrapper", [None, "state_dict", "model", "net", "model_state_dict", "ema", "my_own"])
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.module.", "model.backbone.", "encoder.net."])
 def test_public_files_load(net, tmp_path, suffix, wrapper, prefix):
     state = {prefix + key: value for key, value in net.state_dict().items()}
     path = tmp_path / f"public.{suffix}"
@@ -114,9 +140,152 @@ def test_public_names_become_ours(tmp_path, name, ours, public):
         state = {new + key.removeprefix(old) if key.startswith(old) else key: value for key, value in state.items()}
     assert public in state
     torch.save(state, tmp_path / "public.pt")
-    loaded = nets.load(tmp_path / "public.pt", name, classes=3)
+    loaded = nets.load(tmp_path / "public.pt", name, classes=3, normalisation="kuangliu")
     assert torch.equal(loaded.state_dict()[ours], state[public])
     assert equal(loaded, net)
+
+
+def test_a_prefix_that_the_network_has_stays(tmp_path, monkeypatch):
+    class Wrapped(nn.Module):
+        def __init__(self, classes):
+            super().__init__()
+            self.model = nn.Sequential(nn.Flatten(), nn.Linear(3, classes))
+
+    module = types.ModuleType("users_wrapped")
+    module.Wrapped = Wrapped
+    monkeypatch.setitem(sys.modules, "users_wrapped", module)
+    net = Wrapped(2)
+    for prefix in ("", "module."):
+        torch.save({prefix + key: value for key, value in net.state_dict().items()}, tmp_path / "net.pt")
+        assert equal(nets.load(tmp_path / "net.pt", "users_wrapped:Wrapped", 2), net)
+
+
+def test_averaged_and_compiled_models_and_wrappers_in_wrappers_load(net, tmp_path):
+    averaged = torch.optim.swa_utils.AveragedModel(net)
+    optimizer = torch.optim.SGD(net.parameters(), momentum=0.9)
+    torch.save({"model": {"state_dict": averaged.state_dict()}, "optimizer": optimizer.state_dict()}, tmp_path / "a.pt")
+    assert equal(nets.load(tmp_path / "a.pt", "wrn-10-1", 10), net)
+    endless = {"epoch": 3}
+    endless["model"] = endless
+    torch.save(endless, tmp_path / "endless.pt")
+    with pytest.raises(MacsError, match="something other than a state dict"):
+        nets.load(tmp_path / "endless.pt", "wrn-10-1", 10)
+
+
+def test_resnets_of_timm_and_torchvision(tmp_path):
+    net = nets.build("resnet-18", classes=3)
+    theirs = {key.replace("shortcut", "downsample"): value for key, value in net.state_dict().items()}
+    assert "layer2.0.downsample.1.running_mean" in theirs
+    torch.save(theirs, tmp_path / "timm.pt")
+    assert equal(nets.load(tmp_path / "timm.pt", "resnet-18", 3, normalisation="imagenet"), net)
+    torch.save(theirs | {"conv1.weight": torch.zeros(64, 3, 7, 7)}, tmp_path / "imagenet.pt")
+    with pytest.raises(MacsError, match="begins with a 7 x 7 convolution, the stem .* 3 x 3 stem"):
+        nets.load(tmp_path / "imagenet.pt", "resnet-18", 3)
+    torch.save(theirs | {"linear.weight": theirs["fc.weight"] + 1}, tmp_path / "two.pt")
+    with pytest.raises(MacsError, match=r"too many \(the first is layer2.0.downsample|too many \(the first is linear"):
+        nets.load(tmp_path / "two.pt", "resnet-18", 3)
+
+
+OTHER = nets.Normalisation((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+
+
+@pytest.mark.parametrize("given", ["openood-cifar100", OTHER])
+def test_normalisation_travels_with_the_weights(tmp_path, given):
+    net = nets.build("wrn-10-1", classes=2, normalisation=given).eval()
+    values = nets.NORMALISATIONS[given] if isinstance(given, str) else given
+    pixels = torch.rand(2, 3, 8, 8)
+    mean, std = (torch.tensor(part)[:, None, None] for part in (values.mean, values.std))
+    assert torch.allclose(net.normalise(pixels), (pixels - mean) / std)
+    nets.save(net, tmp_path / "net.safetensors")
+    loaded = nets.load(tmp_path).eval()
+    assert torch.equal(loaded(pixels), net(pixels))
+    assert nets.normalisation_of(loaded) == nets.normalisation_of(net)
+    assert nets.normalisation_of(loaded).mean == pytest.approx(values.mean)
+    assert torch.equal(nets.load(tmp_path, "wrn-10-1", normalisation=values).eval()(pixels), net(pixels))
+    assert not torch.equal(nets.load(tmp_path, normalisation="none").eval()(pixels), net(pixels))
+
+
+def test_a_normalisation_changed_by_hand_is_saved(net, tmp_path):
+    net.normalise.mean.fill_(0.25)
+    net.normalise.std = torch.tensor(0.75)
+    nets.save(net, tmp_path / "net.safetensors")
+    assert nets.normalisation_of(nets.load(tmp_path)) == nets.Normalisation((0.25,) * 3, (0.75,) * 3)
+    net.normalise = nn.Identity()
+    with pytest.raises(MacsError, match=r"replaced by Identity; make it a nets.Normalise"):
+        nets.save(net, tmp_path / "net.safetensors")
+
+
+@pytest.mark.parametrize(("name", "warns"), [("resnet-18", True), ("densenet-121", True), ("wrn-10-1", False)])
+def test_a_file_that_may_expect_another_normalisation_is_pointed_out(tmp_path, name, warns):
+    path = tmp_path / "best.ckpt"
+    torch.save(nets.build(name, classes=2).state_dict(), path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = nets.normalisation_of(nets.load(path, name, 2))
+        assert [str(w.message).startswith(f"{path} does not say how") for w in caught] == [True] * warns
+        assert found == nets.normalisation_of(nets.build(name, 2))
+        told = nets.load(path, name, 2, normalisation="openood-cifar10")
+        nets.save(told, tmp_path / "net.safetensors")
+        nets.load(tmp_path)
+        assert len(caught) == warns
+
+
+@pytest.mark.usefixtures("tied_name")
+def test_normalisations_that_are_refused(tmp_path):
+    with pytest.raises(MacsError, match="no normalisation called 'openood' .*did you mean 'openood-cifar10'"):
+        nets.build("wrn-10-1", 2, normalisation="openood")
+    for mean in ((0.1, 0.2), (0.1, 0.2, 125.0), (0.1, 0.2, -0.1), (0.1, 0.2, float("nan")), 0.5, ("a", "b", "c")):
+        with pytest.raises(MacsError, match="The mean of a normalisation is three numbers from 0 to 1"):
+            nets.Normalisation(mean, (1, 1, 1))
+    with pytest.raises(MacsError, match="must be above 0"):
+        nets.Normalisation((0, 0, 0), (1, 0, 1))
+    with pytest.raises(MacsError, match="normalises its pixels itself"):
+        nets.build("users_checkpoints:Tied", 2, normalisation="oe")
+
+
+ODD = {
+    "sparse": lambda x: x.to_sparse(),
+    "quantised": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+    "without values": lambda x: x.to("meta"),
+    "complex": lambda x: x.to(torch.complex64),
+    "int64 instead of floating-point": lambda x: x.long(),
+    "bool instead of floating-point": lambda x: x.bool(),
+    "is 99 x 64 x 64 x 3 x 3": lambda x: x.expand(99, *x.shape),
+    "1000000000000": lambda x: x.view(-1)[:1].expand(10**12),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("kind", ODD)
+def test_tensors_of_another_kind_are_refused(net, tmp_path, kind):
+    state = net.state_dict()
+    key = "block3.layer.0.conv2.weight"
+    torch.save({**state, key: ODD[kind](state[key])}, tmp_path / "odd.pt")
+    with pytest.raises(MacsError, match=kind) as caught:
+        nets.load(tmp_path / "odd.pt", "wrn-10-1", 10)
+    assert key in str(caught.value)
+
+
+def test_half_precision_loads(net, tmp_path):
+    torch.save({key: value.half() for key, value in net.state_dict().items()}, tmp_path / "half.pt")
+    loaded = nets.load(tmp_path / "half.pt", "wrn-10-1", 10)
+    assert torch.equal(loaded.fc.weight, net.fc.weight.half().float())
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "fifo.pt")
+    for read in (nets.class_names, lambda path: nets.load(path, "wrn-10-1", 10)):
+        with pytest.raises(MacsError, match="is a FIFO, not a checkpoint"):
+            read(tmp_path / "fifo.pt")
+        with pytest.raises(MacsError, match="is a device, not a checkpoint"):
+            read("/dev/zero")
+        with pytest.raises(MacsError, match="path is empty"):
+            read("")
+        with pytest.raises(MacsError, match="NUL"):
+            read("a\0b.pt")
+    (tmp_path / "net.safetensors").mkdir()
+    with pytest.raises(MacsError, match="is a folder, not a checkpoint"):
+        nets.load(tmp_path)
 
 
 def test_files_older_than_the_counting_of_batches_load(net, tmp_path):
@@ -241,10 +410,19 @@ def test_weights_that_are_not_finite_are_refused(net, tmp_path, value):
     ("label", "complaint"),
     [
         ({"format": "macs-detector"}, "is not a network: it says that it is a macs-detector"),
-        ({"version": 2, "new": 1}, "newer macs"),
+        ({"version": 3, "new": 1}, "newer macs"),
         ({"classes": "10"}, "label that macs did not write"),
+        ({"classes": True}, "label that macs did not write"),
+        ({"dropout": [0.1]}, "label that macs did not write"),
         ({"name": None}, "label that macs did not write"),
-        ({"unheard": 1}, "damaged"),
+        ({"format": ["macs-net"]}, "label that macs did not write"),
+        ({"version": "2"}, "label that macs did not write"),
+        ({"class_names": "cat"}, "label that macs did not write"),
+        ({"class_names": [1, 2]}, "label that macs did not write"),
+        ({"normalisation": [0.5, 0.5, 0.5]}, "label that macs did not write"),
+        ({"normalisation": {"mean": [0, 0, 0]}}, "label that macs did not write"),
+        ({"normalisation": {"mean": [0, 0, 0], "std": [0, 1, 1]}}, "label that macs did not write"),
+        ({"unheard": 1}, "label that macs did not write"),
         ({"name": "wrn-x"}, "There is no network called 'wrn-x'"),
     ],
 )
@@ -254,6 +432,38 @@ def test_labels_that_are_wrong(net, tmp_path, label, complaint):
     safetensors.torch.save_file(net.state_dict(), path, {"macs": json.dumps(whole)})
     with pytest.raises(MacsError, match=complaint):
         nets.load(path)
+
+
+def headed(header):
+    return len(header).to_bytes(8, "little") + header
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        headed(b"[]"),
+        headed(b"null"),
+        headed(b'{"__metadata__": 3}'),
+        headed(b'{"__metadata__": {"macs": 3}}'),
+        headed(b'{"__metadata__": {"macs": "{"}}'),
+        headed(b'{"__metadata__": {"macs": "' + b"[" * 100_000 + b'"}}'),
+        headed(b"[" * 100_000),
+        headed(b'{"a": "' + b"\xff" + b'"}'),
+        (2**63).to_bytes(8, "little") + b"{}",
+    ],
+)
+def test_forged_headers_are_damage(tmp_path, content):
+    (tmp_path / "net.safetensors").write_bytes(content)
+    for read in (nets.load, nets.class_names):
+        with pytest.raises(MacsError, match="damaged or no checkpoint"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("label", ["3", "[]", "null", '"macs-net"'])
+def test_labels_that_are_no_object(net, tmp_path, label):
+    safetensors.torch.save_file(net.state_dict(), tmp_path / "net.safetensors", {"macs": label})
+    with pytest.raises(MacsError, match="label that macs did not write"):
+        nets.load(tmp_path)
 
 
 def test_only_safetensors_are_written(net, tmp_path):

@@ -1,13 +1,16 @@
 """From names to networks, and from mistaken names to one sentence."""
 
 import sys
+import textwrap
 import types
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from macs import MacsError, nets
+from macs.nets.wrn import WideResNet
 
 PARAMETERS = {  # with 10, 100 and 1000 classes, as published
     "wrn-40-2": (2_243_546, 2_255_156, 2_371_256),
@@ -34,6 +37,7 @@ def users_module(monkeypatch):
     module.plain = lambda classes: nn.Linear(1, classes)
     module.no_module = lambda classes: "not a network"
     module.other_arguments = lambda width: nn.Linear(1, width)
+    module.layered = lambda classes: nn.Sequential(nn.Dropout(0.5), nn.Linear(1, classes))
     module.number = 3
     monkeypatch.setitem(sys.modules, "users_networks", module)
 
@@ -70,6 +74,7 @@ def test_every_name_on_offer_can_be_built():
         ("densenet-100", "write densenet-121"),
         ("allconv-3", "write allconv"),
         ("", "There is no network"),
+        ("wrn-10-\n2", "There is no network"),
         ("vit", "There is no network"),
     ],
 )
@@ -88,6 +93,35 @@ def test_dropout_and_classes_are_checked():
             nets.build("wrn-10-1", 2, dropout=dropout)
     with pytest.raises(MacsError, match="at least 2 classes, not 1"):
         nets.build("wrn-10-1", 1)
+    for classes in (True, 2.5, "10", None):
+        with pytest.raises(MacsError, match="must be a whole number"):
+            nets.build("wrn-10-1", classes)
+    assert nets.build("wrn-10-1", np.int64(3)).classes == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "complaint"),
+    [
+        ("wrn-10-10000", 10, "would have .* parameters; the limit is 2,000,000,000"),
+        ("wrn-10-100000", 10, "numbers may not be above 10,000"),
+        ("wrn-1000000004-1", 10, "numbers may not be above 10,000"),
+        ("wrn-" + "9" * 5000 + "-1", 10, "numbers may not be above 10,000"),
+        ("wrn-40-2", 10**9, "at most 1,000,000 classes, not 1,000,000,000"),
+        ("densenet-121", 10**9, "at most 1,000,000 classes"),
+    ],
+)
+def test_what_would_take_all_memory_is_refused_at_once(name, classes, complaint):
+    with pytest.raises(MacsError, match=complaint) as caught:
+        nets.build(name, classes)
+    assert len(str(caught.value)) < 300
+
+
+def test_looking_at_the_size_leaves_the_random_numbers_alone():
+    torch.manual_seed(3)
+    built = nets.build("wrn-10-1", classes=4).state_dict()
+    torch.manual_seed(3)
+    made = WideResNet(10, 1, classes=4).state_dict()
+    assert all(torch.equal(built[key], made[key]) for key in made)
 
 
 @pytest.mark.usefixtures("users_module")
@@ -106,6 +140,81 @@ def test_what_is_no_network_is_refused(name):
         nets.build(f"users_networks:{name}", classes=4)
     with pytest.raises(MacsError, match="no_such_module"):
         nets.build("no_such_module:Net", classes=4)
+
+
+MODULES = {
+    "broken": "def f(:\n",
+    "raising": "raise RuntimeError('first line\\nsecond line')\n",
+    "leaving": "import sys\nsys.exit(0)\n",
+    "bare": "",
+    "keywords": """
+        def inner(num_classes=10):
+            pass
+        def resnet18(*, weights=None, **kwargs):
+            return inner(**kwargs)
+        def leaves(classes):
+            raise SystemExit
+        def fails(classes):
+            return 1 / 0
+        class Outer:
+            from torch.nn import Linear as Inner
+    """,
+}
+
+
+@pytest.fixture
+def users_files(tmp_path, monkeypatch):
+    for name, text in MODULES.items():
+        (tmp_path / f"users_{name}.py").write_text(textwrap.dedent(text))
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("users_files")
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("users_broken:Net", "as a network: SyntaxError: invalid syntax"),
+        ("users_raising:Net", "as a network: RuntimeError: first line."),
+        ("users_leaving:Net", r"as a network: it calls sys.exit\(0\)"),
+        ("users_bare:Net", "has no attribute 'Net'"),
+        ("users_bare:", "write module:Name"),
+        (":Net", "write module:Name"),
+        (":", "write module:Name"),
+        (".:Net", "as a network: TypeError"),
+        (".users_bare:Net", "as a network: TypeError"),
+        ("users\0bare:Net", "as a network: "),
+        ("users bare;rm:Net", "No module named"),
+        ("users_bare:a..b", "has no attribute"),
+        ("u" * 100_000 + ":Net", "as a network: "),
+        ("users_keywords:resnet18", "with classes=10: TypeError: .* unexpected keyword argument 'classes'"),
+        ("users_keywords:leaves", "it calls sys.exit"),
+        ("users_keywords:fails", "ZeroDivisionError: division by zero"),
+        ("users_keywords:inner", "called with classes=... alone"),
+        ("users_keywords:Outer", "called with classes=... alone"),
+        ("users_keywords:Outer.Inner", "called with classes=... alone"),
+        ("macs.nets.wrn:WideResNet", "called with classes=... alone"),
+    ],
+)
+def test_own_code_that_fails_is_one_sentence(name, complaint):
+    with pytest.raises(MacsError, match=complaint) as caught:
+        nets.build(name, classes=10)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
+
+
+@pytest.mark.usefixtures("users_module")
+def test_dropout_of_a_users_function_is_set_in_its_layers():
+    assert nets.build("users_networks:layered", classes=4, dropout=0.25)[0].p == 0.25
+    assert nets.build("users_networks:layered", classes=4, dropout=0)[0].p == 0
+
+
+def test_a_name_that_is_taken_is_an_error_that_names_both():
+    class Other(nets.Net):
+        pass
+
+    with pytest.raises(MacsError, match=r"'wrn' is taken by macs.nets.wrn:WideResNet; give .*Other another name"):
+        nets.net("wrn")(Other)
+    assert nets.net["wrn"] is WideResNet
+    assert nets.net("wrn")(WideResNet) is WideResNet  # a notebook's cell that is run again
 
 
 @pytest.mark.usefixtures("users_module")

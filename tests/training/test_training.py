@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 
 import macs
 from macs import nets
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet
 from macs.training.recipe import METHODS, PRETRAINING, Recipe
 from tiny import noise, stripes
@@ -212,6 +214,34 @@ class TwoLayers(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         return self.layers(pixels)
+
+
+class Leaving(TwoLayers):
+    """Well behaved in evaluation mode, and gone with exit code 0 in training mode."""
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        if self.training:
+            sys.exit(0)
+        return super().forward(pixels)
+
+
+def test_a_network_of_the_users_own_that_fails_in_training_is_one_sentence(known, outliers):
+    with pytest.raises(MacsError, match=r"Leaving cannot take 16 x 16 images: it calls sys.exit\(0\)"):
+        macs.finetune(Leaving(), known, outliers, recipe=SHORT, progress=False)
+    with pytest.raises(MacsError, match=r"returns a tuple; return the logits alone"):
+        macs.finetune(Answer(lambda logits: (logits, logits)), known, outliers, recipe=SHORT, progress=False)
+    noisy = Answer(lambda logits: nn.functional.dropout(logits, 0.5))
+    with pytest.warns(MacsWarning, match="Answer is still random in training mode"):
+        macs.finetune(noisy, known, outliers, recipe=replace(SHORT, dropout=0.0, epochs=1), progress=False)
+
+
+class Answer(TwoLayers):
+    def __init__(self, change: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.change = change
+
+    def forward(self, pixels: Tensor) -> Any:
+        return self.change(super().forward(pixels))
 
 
 def test_any_module_that_returns_logits_will_do(known, known_test, outliers, tmp_path):

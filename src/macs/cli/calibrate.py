@@ -28,6 +28,7 @@ def calibrate(
     score: str | None = None,
     net: str | None = None,
     checkpoint: Path | None = None,
+    normalisation: str | None = None,
     classes: Names = None,
     size: Whole | None = None,
     data: Data = None,
@@ -66,7 +67,10 @@ def calibrate(
     net
         Network of the checkpoint.
     checkpoint
-        Weights: ours, or the public OE, energy_ood and margin_ood files.
+        Weights: ours, or the public OE, energy_ood, margin_ood and OpenOOD files.
+    normalisation
+        How the checkpoint's inputs were normalised, where it does not say so itself: oe, openood-cifar10,
+        openood-cifar100, kuangliu, imagenet, half, none [default: oe].
     classes
         Names of the classes, for images that lie in no class folders.
     size
@@ -98,7 +102,7 @@ def calibrate(
     from macs.core.devices import best_device
 
     names = tuple(classes or ()) or validation.classes
-    network = nets.load(checkpoint, net, classes=len(names) or None).to(best_device())
+    network = nets.load(checkpoint, net, len(names) or None, normalisation=normalisation).to(best_device())
     chosen = score or (methods.build(recipe).score if recipe else "msp")
     detector = Detector(network, chosen, tuple(classes or ()), None if recipe is None else asdict(recipe))
     detector = detector.calibrate(validation, keep, per_class, unknown, others, progress=True)

@@ -21,6 +21,7 @@ def evaluate(
     ood: Annotated[list[str], Parameter(consume_multiple=True, negative="")],
     net: str | None = None,
     checkpoint: Path | None = None,
+    normalisation: str | None = None,
     id: str | None = None,
     size: Whole | None = None,
     score: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
@@ -48,7 +49,10 @@ def evaluate(
     net
         Network of the checkpoint.
     checkpoint
-        Weights: ours, or the public OE, energy_ood and margin_ood files.
+        Weights: ours, or the public OE, energy_ood, margin_ood and OpenOOD files.
+    normalisation
+        How the checkpoint's inputs were normalised, where it does not say so itself: oe, openood-cifar10,
+        openood-cifar100, kuangliu, imagenet, half, none [default: oe].
     id
         ID test set that the network was trained for.
     size
@@ -94,7 +98,7 @@ def evaluate(
     names = score or [methods.build(recipe).score]
     names = scores.available() if "all" in names else names
     scorers = {name: scores.get(name) for name in names}  # a wrong name is an error before anything slow
-    network = nets.load(checkpoint, net, classes=len(test.classes)).to(best_device())
+    network = nets.load(checkpoint, net, len(test.classes), normalisation=normalisation).to(best_device())
     ranking = evaluate_scores(
         network,
         test,

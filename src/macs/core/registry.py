@@ -7,14 +7,18 @@ asked for a name, so that adding one edits nothing else.
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from macs.core.errors import MacsError
 
 T = TypeVar("T")
+LONGEST = 100  # characters of a name that a message repeats
+TERMINATED = 143  # the exit code after SIGTERM, which may arrive while the user's code runs
 
 
 def modules_in(package: str) -> list[str]:
@@ -24,20 +28,46 @@ def modules_in(package: str) -> list[str]:
 
 def unknown(kind: str, name: str, known: list[str]) -> MacsError:
     """The sentence for a name that does not exist, with the nearest one that does."""
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name[:LONGEST], known, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return MacsError(f"There is no {kind} called {name!r}{hint}; choose one of {', '.join(known)}.")
+    return MacsError(f"There is no {kind} called {quoted(name)}{hint}; choose one of {', '.join(known)}.")
+
+
+def quoted(name: str) -> str:
+    """A name in quotes, cut where it goes on and on."""
+    return repr(name if len(name) <= LONGEST else f"{name[:LONGEST]}...")
 
 
 def import_from(reference: str, kind: str) -> Any:
     """The object that 'module:Name' points at, looked up in the working folder too."""
     module_name, _, attribute = reference.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    if not module_name or not attribute:
+        raise MacsError(f"{quoted(reference)} names no {kind}; write module:Name, for example my_code:Mine.")
+    with users_code(f"Cannot use {quoted(reference)} as a {kind}"):
+        if str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))
+        return attrgetter(attribute)(importlib.import_module(module_name))
+
+
+@contextmanager
+def users_code(failed: str) -> Iterator[None]:
+    """Whatever the user's own code raises, or its call of sys.exit, becomes a sentence that begins with `failed`."""
     try:
-        return getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise MacsError(f"Cannot use {reference!r} as a {kind}: {error}.") from None
+        yield
+    except (MacsError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code == TERMINATED:
+            raise
+        raise MacsError(f"{failed}: {_said(error)}.") from error
+
+
+def _said(error: BaseException) -> str:
+    """What an error says, in its first line."""
+    if isinstance(error, SystemExit):
+        return f"it calls sys.exit({error.code!r:.200})"
+    first = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+    return f"{type(error).__name__}: {first:.500}" if first else type(error).__name__
 
 
 class Registry(Generic[T]):
@@ -49,6 +79,11 @@ class Registry(Generic[T]):
 
     def __call__(self, name: str) -> Callable[[T], T]:
         def add(entry: T) -> T:
+            taken = self._entries.get(name, entry)
+            if _place(taken) != _place(entry):  # the same place again is a notebook's cell that was run once more
+                raise MacsError(
+                    f"The {self.kind} name {name!r} is taken by {_place(taken)}; give {_place(entry)} another name."
+                )
             self._entries[name] = entry
             return entry
 
@@ -67,3 +102,8 @@ class Registry(Generic[T]):
         for module in modules_in(self.package):
             importlib.import_module(f"{self.package}.{module}")
         return sorted(self._entries)
+
+
+def _place(entry: object) -> str:
+    """Where an entry was defined, as module:Name."""
+    return f"{getattr(entry, '__module__', '?')}:{getattr(entry, '__qualname__', repr(entry))}"

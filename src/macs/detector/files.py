@@ -6,6 +6,7 @@ a file that was edited or damaged is refused. All checks but those of the weight
 
 import hashlib
 import json
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from macs.detector._detector import Detector
+    from macs.nets import Normalisation
 
-FORMAT, VERSION = "macs-detector", 1
+FORMAT, VERSION = "macs-detector", 2
 KINDS: dict[str, type | tuple[type, ...]] = {
     "macs": str,
     "net": str,
+    "normalisation": (dict, type(None)),  # version 1 had none
     "classes": list,
     "size": int,
     "preparation": str,
@@ -51,6 +54,7 @@ def save(detector: "Detector", path: str | Path) -> None:
         "version": VERSION,
         "macs": macs.__version__,
         "net": nets.name_of(detector.net),
+        "normalisation": None if (values := nets.normalisation_of(detector.net)) is None else asdict(values),
         "classes": list(detector.classes),
         "size": detector.size,
         "preparation": detector.preparation,
@@ -74,6 +78,7 @@ def load(path: str | Path, net: "nn.Module | str | None" = None) -> "Detector":
     from torch import nn
 
     from macs import nets
+    from macs.core.devices import device_of
     from macs.detector._detector import Detector, count_outputs
     from macs.nets._files import misfit
 
@@ -94,6 +99,8 @@ def load(path: str | Path, net: "nn.Module | str | None" = None) -> "Detector":
         if not tensor.isfinite().all():
             raise MacsError(f"{path} holds weights that are not finite ({name}); calibrate another network.")
     network.load_state_dict(state)
+    if isinstance(network, nets.Net) and label.get("normalisation") is not None:
+        network.normalise = nets.Normalise(_normalisation(label, path)).to(device_of(network))
     network.eval()
     outputs = count_outputs(network, label["size"])
     if outputs != len(classes):
@@ -105,6 +112,15 @@ def load(path: str | Path, net: "nn.Module | str | None" = None) -> "Detector":
     if len(calibration.thresholds) not in (1, outputs):
         raise MacsError(f"{path} has {len(calibration.thresholds)} thresholds for {outputs} classes; calibrate anew.")
     return Detector(network, label["score"], classes, label["recipe"], label["size"], calibration)
+
+
+def _normalisation(label: dict[str, Any], path: str | Path) -> "Normalisation":
+    from macs import nets
+
+    try:
+        return nets.Normalisation(**label["normalisation"])
+    except (TypeError, MacsError):
+        raise MacsError(f"{path} has a label that macs did not write (normalisation); calibrate anew.") from None
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], bytes]:

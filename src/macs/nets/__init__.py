@@ -7,8 +7,28 @@ A new family is one new file here whose class is registered with `@net("family")
 numbers. Any other nn.Module that returns logits will do as well: pass it, or name it as "module:Class".
 """
 
-from macs.nets._base import Net, features_of, name_of, set_dropout, through_head
-from macs.nets._files import load, save
+from macs.nets._base import Net, features_of, logits_of, name_of, normalisation_of, running, set_dropout, through_head
+from macs.nets._files import class_names, load, save
 from macs.nets._names import available, build, net
+from macs.nets._normalisation import PUBLIC as NORMALISATIONS
+from macs.nets._normalisation import Normalisation, Normalise
 
-__all__ = ["Net", "available", "build", "features_of", "load", "name_of", "net", "save", "set_dropout", "through_head"]
+__all__ = [
+    "NORMALISATIONS",
+    "Net",
+    "Normalisation",
+    "Normalise",
+    "available",
+    "build",
+    "class_names",
+    "features_of",
+    "load",
+    "logits_of",
+    "name_of",
+    "net",
+    "normalisation_of",
+    "running",
+    "save",
+    "set_dropout",
+    "through_head",
+]

@@ -1,5 +1,6 @@
 """What all networks share, and the few questions that may be asked of any nn.Module that returns logits."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -7,29 +8,13 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 from torch.nn.functional import conv2d, relu
 
+from macs.core.console import warn
+from macs.core.devices import device_of
 from macs.core.errors import MacsError
+from macs.core.registry import users_code
+from macs.nets._normalisation import DEFAULT, Normalisation, Normalise
 
-MEAN = (125.3, 123.0, 113.9)  # of CIFAR's pixels, as every public checkpoint of this line of work expects them
-STD = (63.0, 62.1, 66.7)
-DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
-
-
-class Normalise(nn.Module):
-    """(pixels - mean) / std, a channel each, as the first layer: nobody has to normalise, and nobody can forget to."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        # Not persistent, so that the state dict has the names of the public checkpoints and no others.
-        self.register_buffer("mean", torch.tensor(MEAN).view(3, 1, 1) / 255, persistent=False)
-        self.register_buffer("std", torch.tensor(STD).view(3, 1, 1) / 255, persistent=False)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        if not pixels.is_floating_point():  # bytes would pass through the arithmetic and give nonsense
-            raise MacsError(f"A network takes float pixels in [0, 1], not {pixels.dtype}: divide the bytes by 255.")
-        return (pixels - self.mean) / self.std
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
 class Dropout(nn.Dropout):
@@ -96,7 +81,8 @@ class Net(nn.Module):
     """
 
     examples: ClassVar[tuple[str, ...]] = ()  # names worth typing
-    public_names: ClassVar[dict[str, str]] = {}  # first parts of names in public checkpoints -> ours
+    public_names: ClassVar[dict[str, str]] = {}  # parts of names in public checkpoints -> ours
+    public_normalisation: ClassVar[str | None] = DEFAULT  # of public checkpoints; None where they do not agree
     fc: nn.Linear
 
     def __init__(self, name: str, classes: int) -> None:
@@ -156,13 +142,78 @@ def name_of(net: nn.Module) -> str:
     return net.name if isinstance(net, Net) else f"{type(net).__module__}:{type(net).__qualname__}"
 
 
-def set_dropout(net: nn.Module, dropout: float) -> None:
-    """Give every dropout layer of a network this rate."""
+def normalisation_of(net: nn.Module) -> Normalisation | None:
+    """How one of our networks normalises its pixels; None for other networks, which do it themselves or not at all."""
+    if not isinstance(net, Net):
+        return None
+    if not isinstance(net.normalise, Normalise):
+        kind = type(net.normalise).__name__
+        raise MacsError(f"The normalisation of this {net.name} was replaced by {kind}; make it a nets.Normalise(...).")
+    return net.normalise.values
+
+
+def set_dropout(net: nn.Module, dropout: float, size: int | None = None) -> None:
+    """Give every dropout layer of a network this rate.
+
+    Dropout that is no layer, such as a call of torch.nn.functional.dropout, cannot be set. Where it should be 0 and is
+    not, a warning says so: with the `size` of images that is found out, and without it may be.
+    """
     layers = [module for module in net.modules() if isinstance(module, DROPOUTS)]
     if dropout and not layers:
-        raise MacsError(f"{name_of(net)} has no dropout; leave the setting out or make it 0.")
+        raise MacsError(f"{name_of(net)} has no dropout layer whose rate could be set; leave the setting out.")
     for layer in layers:
         layer.p = dropout
+    if dropout or isinstance(net, Net):
+        return
+    if size is not None and _is_random(net, size):
+        warn(
+            f"{name_of(net)} is still random in training mode with all its dropout layers at 0: it has dropout that is "
+            "no layer, or something like it; set that in its own code."
+        )
+    if size is None and not layers:
+        warn(f"{name_of(net)} has no dropout layer to set to 0; if it has dropout that is no layer, that stays.")
+
+
+@torch.no_grad()
+def _is_random(net: nn.Module, size: int) -> bool:
+    """Whether two passes in training mode differ; norm layers stay in evaluation mode, so that nothing is learned."""
+    modes = {module: module.training for module in net.modules()}
+    try:
+        for module in modes:
+            module.training = not (hasattr(module, "running_mean") and hasattr(module, "running_var"))
+        with torch.random.fork_rng():
+            pixels = torch.rand(2, 3, size, size, device=device_of(net))
+            return not torch.equal(logits_of(net, pixels), logits_of(net, pixels))
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def logits_of(net: nn.Module, pixels: Tensor) -> Tensor:
+    """The N x K logits of N images. What a network that is not ours does wrong becomes one sentence with its name."""
+    if isinstance(net, Net):
+        ours: Tensor = net(pixels)
+        return ours
+    with running(net, pixels):
+        logits = net(pixels)
+    if not isinstance(logits, Tensor):
+        raise MacsError(f"{name_of(net)} returns a {type(logits).__name__}; return the logits alone, a tensor.")
+    shape, images = tuple(logits.shape), len(pixels)
+    if len(shape) != 2 or shape[0] != images or shape[1] < 2 or not logits.is_floating_point():
+        raise MacsError(
+            f"{name_of(net)} gives an output of shape {shape} and type {logits.dtype} for {images} "
+            f"image{'s' * (images != 1)}; a classifier gives float logits of shape ({images}, classes)."
+        )
+    if logits.isnan().any():
+        raise MacsError(f"{name_of(net)} gives logits that are not numbers (NaN); check its weights.")
+    return logits
+
+
+def running(net: nn.Module, pixels: Tensor) -> AbstractContextManager[None]:
+    """A guard around the run of a network: whatever one of the user's own raises becomes one sentence."""
+    if isinstance(net, Net):
+        return nullcontext()
+    return users_code(f"{name_of(net)} cannot take {' x '.join(map(str, pixels.shape[2:]))} images")
 
 
 def features_of(net: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -178,13 +229,14 @@ def through_head(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Ten
         return net.head, features, net.head(features)
     ran: list[tuple[nn.Linear, Tensor]] = []
 
-    def keep(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def keep(module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         if isinstance(module, nn.Linear):
-            ran[:] = [(module, inputs[0])]
+            ran[:] = [(module, inputs[0] if inputs else named["input"])]
 
-    hooks = [m.register_forward_pre_hook(keep) for m in net.modules() if isinstance(m, nn.Linear)]
+    linear = [module for module in net.modules() if isinstance(module, nn.Linear)]
+    hooks = [module.register_forward_pre_hook(keep, with_kwargs=True) for module in linear]
     try:
-        logits = net(pixels)
+        logits = logits_of(net, pixels)
     finally:
         for hook in hooks:
             hook.remove()

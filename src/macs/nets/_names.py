@@ -4,12 +4,17 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
 
 from macs.core.errors import MacsError
-from macs.core.registry import Registry, unknown
-from macs.nets._base import Net
+from macs.core.registry import Registry, quoted, unknown, users_code
+from macs.nets._base import Net, set_dropout
+from macs.nets._normalisation import Normalisation, Normalise
 
+# Beyond these a name is a slip, which would take all memory before anything could be said about it.
+MOST_CLASSES, MOST_LAYERS, MOST_PARAMETERS = 1_000_000, 10_000, 2_000_000_000
 net: Registry[type[Net]] = Registry("macs.nets", "network")
 
 
@@ -18,26 +23,46 @@ def available() -> list[str]:
     return [name for family in net.available() for name in net[family].examples]
 
 
-def build(name: str, classes: int, dropout: float | None = None) -> nn.Module:
-    """A network with fresh weights; without `dropout` it has its authors'."""
+def build(
+    name: str, classes: int, dropout: float | None = None, normalisation: Normalisation | str | None = None
+) -> nn.Module:
+    """A network with fresh weights; without `dropout` it has its authors', without `normalisation` that of "oe"."""
+    if isinstance(classes, bool) or not isinstance(classes, int | np.integer):
+        raise MacsError(f"The number of classes must be a whole number, not {classes!r}.")
     if classes < 2:
         raise MacsError(f"A classifier needs at least 2 classes, not {classes}.")
+    if classes > MOST_CLASSES:
+        raise MacsError(f"A classifier may have at most {MOST_CLASSES:,} classes, not {classes:,}.")
     if dropout is not None and not 0 <= dropout < 1:
         raise MacsError(f"dropout must be at least 0 and below 1, not {dropout}.")
     make, numbers, usage = _find(name)
-    options: dict[str, Any] = {"classes": classes}
+    options: dict[str, Any] = {"classes": int(classes)}
     try:
         signature = inspect.signature(make)
-        if dropout is not None and "dropout" in signature.parameters:
+        takes_dropout = "dropout" in signature.parameters
+        if dropout is not None and takes_dropout:
             options["dropout"] = dropout
-        elif dropout:
-            raise MacsError(f"{name} has no dropout; leave the setting out or make it 0.")
         signature.bind(*numbers, **options)
     except (TypeError, ValueError):
         raise MacsError(f"Cannot build {name!r}: {usage}.") from None
-    made = make(*numbers, **options)
+    if ":" in name:
+        with users_code(f"Cannot build {name!r} by calling it with classes={classes}"):
+            made = make(**options)
+    else:
+        with torch.device("meta"):  # has shapes, but takes no memory
+            size = sum(parameter.numel() for parameter in make(*numbers, **options).parameters())
+        if size > MOST_PARAMETERS:
+            limit = f"the limit is {MOST_PARAMETERS:,}"
+            raise MacsError(f"{name} with {classes} classes would have {size:,} parameters; {limit}.")
+        made = make(*numbers, **options)
     if not isinstance(made, nn.Module):
         raise MacsError(f"Cannot build {name!r}: {usage}.")
+    if dropout is not None and not takes_dropout:
+        set_dropout(made, dropout)
+    if normalisation is not None:
+        if not isinstance(made, Net):
+            raise MacsError(f"{name} is your own network and normalises its pixels itself; leave the setting out.")
+        made.normalise = Normalise(normalisation)
     return made
 
 
@@ -48,4 +73,6 @@ def _find(name: str) -> tuple[Callable[..., nn.Module], list[int], str]:
     family, *numbers = name.split("-")
     if family not in net.available() or not all(number.isdecimal() for number in numbers):
         raise unknown("network", name, available())
+    if any(len(number) > len(str(MOST_LAYERS)) or int(number) > MOST_LAYERS for number in numbers):
+        raise MacsError(f"Cannot build {quoted(name)}: its numbers may not be above {MOST_LAYERS:,}.")
     return net[family], [int(number) for number in numbers], f"write {' or '.join(net[family].examples)}"

@@ -45,8 +45,11 @@ class Transition(nn.Module):
 
 @net("densenet")
 class DenseNet(Net):
+    """The variant for small images, as for CIFAR: a 3x3 stem, not ImageNet's 7x7 convolution and max-pool."""
+
     examples: ClassVar = tuple(f"densenet-{depth}" for depth in LAYERS)
     public_names: ClassVar = {"linear": "fc"}
+    public_normalisation: ClassVar = None
 
     def __init__(self, depth: int, *, classes: int) -> None:
         if depth not in LAYERS:

@@ -36,8 +36,11 @@ class Block(nn.Module):
 
 @net("resnet")
 class ResNet(Net):
+    """The variant for small images, as for CIFAR: a 3x3 stem, not ImageNet's 7x7 convolution and max-pool."""
+
     examples: ClassVar = tuple(f"resnet-{depth}" for depth in BLOCKS)
-    public_names: ClassVar = {"linear": "fc"}
+    public_names: ClassVar = {"linear": "fc", "downsample": "shortcut"}
+    public_normalisation: ClassVar = None
 
     def __init__(self, depth: int, *, classes: int) -> None:
         if depth not in BLOCKS:

@@ -19,6 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from macs import nets
 from macs.scores import Score, score
 
 ROWS = 64  # images in a pass: a gradient needs every layer's activations at once
@@ -47,4 +48,4 @@ class ODIN(Score):
 
     def _log_softmax(self, net: nn.Module, pixels: Tensor) -> Tensor:
         """log max_k S_k(x; T), one an image."""
-        return (net(pixels) / self.temperature).log_softmax(1).amax(1)
+        return (nets.logits_of(net, pixels) / self.temperature).log_softmax(1).amax(1)

@@ -81,7 +81,7 @@ def _train(
     if folder:
         folder.claim(recipe, resume)
     if recipe.dropout is not None:
-        nets.set_dropout(net, recipe.dropout)
+        nets.set_dropout(net, recipe.dropout, train.size)
 
     device = best_device()
     if device.type == "cpu":
@@ -115,7 +115,9 @@ def _train(
         method = type(method)(**saved["method"])
         history = [Epoch(**epoch) for epoch in saved["history"]]
     else:
-        method = method.prepare(model, next(_batches(train, outliers, recipe, 0, fabric.device)))
+        first = next(_batches(train, outliers, recipe, 0, fabric.device))
+        with nets.running(net, first.images):
+            method = method.prepare(model, first)
         if folder:
             folder.save_state(state(history))
 
@@ -129,7 +131,8 @@ def _train(
                 rate = _cosine(number * steps + index, recipe.epochs * steps, recipe.lr, recipe.final_lr)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
-                step = method.step(model, batch)
+                with nets.running(net, batch.images):
+                    step = method.step(model, batch)
                 optimizer.zero_grad()
                 fabric.backward(step.loss)
                 optimizer.step()
@@ -192,7 +195,7 @@ def _check(net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: R
         sizes = f"{train.name} is {train.size} pixels wide and {outliers.name} {outliers.size}"
         raise MacsError(f"Images and outliers must have one size, but {sizes}.")
     with torch.no_grad():
-        outputs = net.eval()(torch.zeros(1, 3, train.size, train.size, device=device_of(net))).shape[1]
+        outputs = nets.logits_of(net.eval(), torch.zeros(1, 3, train.size, train.size, device=device_of(net))).shape[1]
     if outputs <= train.labels.max():
         raise MacsError(
             f"{nets.name_of(net)} has {outputs} outputs, but the labels of {train.name} go up to {train.labels.max()}."

@@ -52,7 +52,7 @@ class Recipe:
     """Auxiliary outliers: a name from `macs data list`, a folder of images, or a .npy of uint8 images."""
 
     net: str = "wrn-40-2"
-    """Network: wrn-D-K, allconv, resnet-18, densenet-121, or your own as module:Class."""
+    """Network: wrn-D-K, allconv, resnet-18, densenet-121 (all for small images), or your own as module:Class."""
 
     checkpoint: str = ""
     """Weights to start from: ours, a run folder, or the public OE, energy_ood and margin_ood files; else random."""
