@@ -50,10 +50,12 @@ def test_the_files_are_the_methods():
     assert methods.available() == sorted(METHODS) == ["divoe", "energy", "macs", "mixoe", "msp", "oe"]
 
 
-@pytest.mark.parametrize("name", ["msp", "oe", "energy", "macs", "mixoe"])
-def test_images_and_outliers_share_one_forward_pass(name, net):
+@pytest.mark.parametrize(
+    ("name", "options"), [("msp", {}), ("oe", {}), ("energy", {}), ("macs", {}), ("mixoe", {"joint": True})]
+)
+def test_images_and_outliers_share_one_forward_pass(name, options, net):
     pair = batch()
-    method = methods.build(Recipe(method=name)).prepare(net, pair)
+    method = methods.build(Recipe(method=name, options=options)).prepare(net, pair)
     net.seen.clear()
     method.step(net, pair)
     assert [len(seen) for seen in net.seen] == [16]
@@ -127,6 +129,28 @@ def test_mixup_is_cross_entropy_to_the_soft_target(net, monkeypatch):
     logits = net.fc(torch.cat([pair.images, mixed]).flatten(1))
     expected = cross_entropy(logits[:4], pair.labels) + 5 * cross_entropy(logits[4:], target)
     assert step.loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_mixoe_shows_the_network_id_images_first_and_mixed_images_alone(net):
+    pair = batch(n_in=4, n_out=6)
+    MixtureOutlierExposure().step(net, pair)
+    assert [len(seen) for seen in net.seen] == [4, 6]
+    assert torch.equal(net.seen[0], pair.images)
+
+
+def test_mixoe_normalises_id_and_mixed_images_by_their_own_statistics(monkeypatch):
+    torch.manual_seed(2)
+    net = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
+    pair = batch(n_in=4, n_out=6)
+    monkeypatch.setattr(torch.distributions.Beta, "sample", lambda self: torch.tensor(0.0))  # only the outlier is left
+
+    def alone(images: Tensor) -> Tensor:
+        mean, var = images.mean((0, 2, 3), keepdim=True), images.var((0, 2, 3), keepdim=True, correction=0)
+        return net[2](((images - mean) / (var + 1e-5).sqrt()).flatten(1))
+
+    step = MixtureOutlierExposure().step(net, pair)
+    torch.testing.assert_close(step.logits_in, alone(pair.images))
+    torch.testing.assert_close(step.logits_out, alone(pair.outliers))
 
 
 def test_cutmix_reports_the_area_that_is_left():
