@@ -1,7 +1,7 @@
 """Each method against its formula written out again, and the interface that the training loop relies on."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -193,13 +193,43 @@ def test_a_recipe_sets_the_fields_of_its_method():
     assert method == MarginBoundedConfidence(margin=0.2, weight=1.0, variant="hinge")
 
 
+@dataclass(frozen=True)
+class Incomplete(methods.Method):
+    strength: float
+
+
+class Plain(methods.Method):
+    strength: float = 1.0
+
+
+def test_settings_hold_however_a_method_is_made():
+    assert OutlierExposure(weight=1).weight == 1.0
+    with pytest.raises(MacsError, match="weight must be a number, not nan"):
+        OutlierExposure(weight=math.nan)
+    assert methods.build(Recipe(method="mixoe", options={"joint": "true"})) == MixtureOutlierExposure(joint=True)
+
+
 @pytest.mark.parametrize(
     ("recipe", "words"),
     [
         (Recipe(method="oe", margin=0.5), "no setting of oe called 'margin'"),
         (Recipe(method="macs", options={"wait": 1}), "did you mean 'weight'"),
-        (Recipe(method="macs", options={"variant": "soft"}), "variant of macs must be margin, hinge, unbounded"),
-        (Recipe(method="divoe", options={"steps": 2.5}), "steps of divoe must be int"),
+        (
+            Recipe(method="macs", options={"variant": "soft"}),
+            "of macs, variant must be one of margin, hinge",
+        ),
+        (Recipe(method="divoe", options={"steps": 2.5}), "settings of divoe, steps must be a whole number, not 2.5"),
+        (Recipe(method="divoe", options={"steps": -1}), "steps must be at least 0"),
+        (Recipe(method="divoe", options={"share": 2}), "share must be at least 0 and at most 1, not 2.0"),
+        (Recipe(method="divoe", options={"eps": -0.1}), "eps must be at least 0"),
+        (Recipe(method="mixoe", options={"alpha": 0}), "alpha must be at least 0.001"),
+        (Recipe(method="mixoe", options={"joint": "perhaps"}), "joint must be true or false"),
+        (Recipe(method="oe", options={"weight": -1}), "weight must be at least 0"),
+        (Recipe(method="energy", options={"m_in": 1e30}), "m_in must be at least -1,000,000"),
+        (Recipe(method="macs", options={"margin": 1.5}), "margin must be at least 0 and below 1"),
+        (Recipe(method="macs", margin=0.5, options={"margin": 0.5}), "given twice"),
+        (Recipe(method="test_methods:Incomplete"), "no default for strength"),
+        (Recipe(method="test_methods:Plain"), "must be a dataclass"),
         (Recipe(method="no_such_module:Thing"), "no_such_module"),
         (Recipe(method="math:pi"), "subclass of macs.methods.Method"),
     ],

@@ -14,12 +14,13 @@ Zhang, Inkawhich, Linderman, Chen, Li: Mixture Outlier Exposure, WACV 2023.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from macs.core.settings import Span, Weight
 from macs.losses import outlier_exposure
 from macs.methods import Batch, Method, Step, forward_together, method
 
@@ -28,8 +29,8 @@ from macs.methods import Batch, Method, Step, forward_together, method
 @dataclass(frozen=True)
 class MixtureOutlierExposure(Method):
     mix: Literal["mixup", "cutmix"] = "mixup"
-    beta: float = 5.0
-    alpha: float | None = None  # the authors' 1 for mixup, 2 for cutmix
+    beta: Weight = 5.0
+    alpha: Annotated[float | None, Span(0.001, 1000)] = None  # the authors' 1 for mixup, 2 for cutmix
     joint: bool = False
 
     def step(self, net: nn.Module, batch: Batch) -> Step:
