@@ -9,23 +9,26 @@ from macs.data.imageset import ImageSet
 
 SAMPLE = 256  # images of a set that its fingerprint looks at
 
-_pixels: WeakKeyDictionary[ImageSet, str] = WeakKeyDictionary()
+_known: WeakKeyDictionary[ImageSet, str] = WeakKeyDictionary()
 
 
 def fingerprint(images: ImageSet) -> str:
-    """A hash of a set's labels, its classes, and the pixels of up to 256 images spread over it; not of its name."""
-    about = repr((images.classes, images.mirror)).encode()
-    labels = b"" if images.labels is None else images.labels.tobytes()
-    return short_hash(about, labels, pixels_of(images).encode())
+    """A hash of a set's shape, its labels, and the pixels of up to 256 images spread over it; not of its name."""
+    if images not in _known:
+        about = repr((images.pixels.shape, images.classes, images.mirror)).encode()
+        labels = b"" if images.labels is None else images.labels.tobytes()
+        _known[images] = short_hash(about, labels, _sample(images))
+    return _known[images]
 
 
-def pixels_of(images: ImageSet) -> str:
-    """A hash of how many images there are, of their size, and of the pixels of up to 256 of them."""
-    if images not in _pixels:
-        chosen = np.unique(np.linspace(0, len(images) - 1, SAMPLE).astype(np.int64))
-        shape = repr(tuple(images.pixels.shape)).encode()
-        _pixels[images] = short_hash(shape, np.ascontiguousarray(images.pixels[chosen]).tobytes())
-    return _pixels[images]
+def same_pixels(one: ImageSet, other: ImageSet) -> bool:
+    """Whether two sets hold the same images in the same order, as far as a sample shows, whatever they say of them."""
+    return one.pixels.shape == other.pixels.shape and _sample(one) == _sample(other)
+
+
+def _sample(images: ImageSet) -> bytes:
+    chosen = np.unique(np.linspace(0, len(images) - 1, SAMPLE).astype(np.int64))
+    return np.ascontiguousarray(images.pixels[chosen]).tobytes()
 
 
 def short_hash(*parts: bytes) -> str:

@@ -10,6 +10,7 @@ that was interrupted goes on after its last finished epoch, and one more test se
 
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
@@ -164,11 +165,7 @@ class Cell:
         found = []
         for file in sorted((self.root / self.name).glob("*.json")):
             if file.stem != self.key:
-                try:
-                    theirs = _flat(json.loads(file.read_text(encoding="utf-8")))
-                except (OSError, ValueError):
-                    theirs = {}
-                found.append("; ".join(_difference(theirs, _flat(self.depends))))
+                found.append("; ".join(_difference(_flat(_told(file)), _flat(self.depends))))
         return found
 
     def _confidences(
@@ -185,9 +182,12 @@ class Cell:
             write_atomically(file, lambda path: _save(path, arrays))
         try:
             with np.load(file) as kept:
-                return Confidences(kept["correct"], kept["values"])
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise MacsError(f"Cannot read {file} ({error}); delete it, and it is made again.") from None
+                found = Confidences(kept["correct"], kept["values"])
+        except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
+            found = Confidences(np.empty(0, bool), np.empty(0, np.float32))
+        if not found.correct.shape == found.values.shape == (len(images),):
+            raise MacsError(f"{file} is damaged; delete it, and it is made again.")
+        return found
 
     def net(self) -> "nn.Module":
         """The trained network, on the best device."""
@@ -214,6 +214,15 @@ def weights_of(net: "nn.Module") -> str:
     state = sorted(net.state_dict().items())
     tensors = (value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for _, value in state)
     return short_hash(repr([name for name, _ in state]).encode(), *tensors)
+
+
+def _told(file: Path) -> dict[str, Any]:
+    """What a cell says that it depends on; nothing if that cannot be read."""
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) and isinstance(told.get("recipe"), dict) else {}
 
 
 def _flat(depends: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from macs.core.files import user_path
 from macs.core.settings import unusual
 from macs.data import ImageSet
 from macs.data.batches import steps_per_epoch, to_float, training_batches
-from macs.data.fingerprint import pixels_of
+from macs.data.fingerprint import same_pixels
 from macs.methods import Batch, Method
 from macs.training.progress import Tally, TrainingProgress
 from macs.training.recipe import PRETRAINING, Recipe
@@ -186,7 +186,7 @@ def _check(net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: R
     if outliers is not None and outliers.size != train.size:
         sizes = f"{train.name} is {train.size} pixels wide and {outliers.name} {outliers.size}"
         raise MacsError(f"Images and outliers must have one size, but {sizes}.")
-    if outliers is not None and pixels_of(outliers) == pixels_of(train):
+    if outliers is not None and same_pixels(outliers, train):
         raise MacsError(
             f"The outliers of {outliers.name} are the training images of {train.name} themselves; "
             "give images that belong to no class."
@@ -216,8 +216,8 @@ def _look_at(last: Epoch, train: ImageSet, recipe: Recipe) -> None:
     if last.accuracy <= 1.5 * guessing:
         warn(
             f"After the last epoch the network names {last.accuracy:.1%} of the images of {train.name} correctly, and "
-            f"guessing would name {guessing:.1%}: it has hardly learned anything (epochs {recipe.epochs}, learning rate "
-            f"{recipe.lr:g})."
+            f"guessing would name {guessing:.1%}: it has hardly learned anything "
+            f"(epochs {recipe.epochs}, learning rate {recipe.lr:g})."
         )
 
 
