@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.functional import cross_entropy
 
 from macs import losses
@@ -79,6 +79,66 @@ def test_gradients_pass_finite_differences(form):
     assert gradcheck(lambda x, y: mcd(x, y, "paper"), (a, b))
     assert gradcheck(lambda x, y: macs_penalty(x, y, 0.9), (a, b))
     assert gradcheck(lambda x, y: hinge_penalty(x, y, 0.5), (a, b))
+
+
+def all_pairs(a, b, term):
+    """The pair terms from the matrix of all pairs, which torch differentiates by itself as often as it likes."""
+    gaps = torch.relu(0.5 - (a[:, None] - b) if term == "hinge" else a[:, None] - b).square()
+    return torch.relu(0.9 - gaps.mean()) if term == "penalty" else gaps.mean()
+
+
+TERMS = {
+    "mcd": mcd,
+    "penalty": lambda x, y: macs_penalty(x, y, 0.9),
+    "hinge": lambda x, y: hinge_penalty(x, y, 0.5),
+}
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_second_derivatives_are_exact(form, term):
+    torch.manual_seed(7)
+    a, b = (torch.rand(n, dtype=torch.float64, requires_grad=True) for n in (6, 9))
+    assert gradgradcheck(TERMS[term], (a, b))
+    ours = torch.autograd.functional.hessian(TERMS[term], (a, b))
+    theirs = torch.autograd.functional.hessian(lambda x, y: all_pairs(x, y, term), (a, b))
+    torch.testing.assert_close(ours, theirs)
+    assert ours[0][0].any() and ours[0][1].any()
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_function_transforms_agree_with_the_matrix_of_all_pairs(form, term):
+    torch.manual_seed(8)
+    a, b = torch.rand(3, 6, dtype=torch.float64), torch.rand(3, 9, dtype=torch.float64)
+
+    def theirs(x, y):
+        return all_pairs(x, y, term)
+
+    for transform in (torch.func.grad, torch.func.hessian, torch.func.jacrev):
+        ours = transform(TERMS[term], (0, 1))
+        torch.testing.assert_close(ours(a[0], b[0]), transform(theirs, (0, 1))(a[0], b[0]))
+        torch.testing.assert_close(torch.vmap(ours)(a, b), torch.vmap(transform(theirs, (0, 1)))(a, b))
+
+
+def test_third_derivatives_of_a_square_are_exact(form):
+    torch.manual_seed(9)
+    a, b = torch.rand(5, dtype=torch.float64, requires_grad=True), torch.rand(4, dtype=torch.float64)
+    found = []
+    for gap in (mcd, lambda x, y: all_pairs(x, y, "mcd")):
+        slope = gap(a, b) ** 2
+        for _ in range(3):
+            (slope,) = torch.autograd.grad(slope.sum(), a, create_graph=True)
+        found.append(slope)
+    torch.testing.assert_close(*found)
+
+
+def test_a_large_batch_is_differentiated_twice_without_its_pairs():
+    # Of two grids like those below, a_i is above i of the b_j: the curvature along a alone is 2 i / n^2.
+    n = 1 << 18
+    a = (torch.arange(n) / n).requires_grad_()
+    b = torch.arange(n) / n
+    (slope,) = torch.autograd.grad(mcd(a, b), a, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope.sum(), a)
+    torch.testing.assert_close(curvature, 2 * torch.arange(n) / n**2)
 
 
 def test_a_million_confidences_a_side_give_the_closed_form():

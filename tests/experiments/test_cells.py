@@ -184,6 +184,13 @@ def test_a_cell_of_another_recipe_is_named_and_left_alone(cell, tmp_path):
     assert before.items() <= files(tmp_path).items()
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff", b"7", b"[]", b"{}", b'{"recipe": 7}'])
+def test_a_cell_that_does_not_say_what_it_is_is_left_alone(content, cell, tmp_path):
+    (tmp_path / "cell").mkdir()
+    (tmp_path / "cell/0123456789ab.json").write_bytes(content)
+    assert cell.others() == ["it does not say what it depends on"]
+
+
 def test_weights_from_elsewhere_become_a_cell_unchanged(cell, tmp_path):
     cell.adopt()
     assert cell.finished and cell.epochs() == []
@@ -194,9 +201,17 @@ def test_weights_from_elsewhere_become_a_cell_unchanged(cell, tmp_path):
 def test_damaged_files_get_one_sentence(cell):
     cell.run(progress=False)
     cell.examine(SEEN, progress=False)
-    for file in cell.folder.path.glob("confidences-*.npz"):
-        file.write_bytes(b"no zip")
-    with pytest.raises(MacsError, match="Cannot read .*npz.*delete it"):
+    kept = cell.folder.path / f"confidences-{fingerprint(SEEN.val)}.npz"
+    for content in (b"no zip", b"", kept.read_bytes()[:-100]):
+        kept.write_bytes(content)
+        with pytest.raises(MacsError, match="npz is damaged; delete it"):
+            cell.examine(SEEN, progress=False)
+    np.savez(kept, correct=np.ones(3, bool), values=np.ones(3, np.float32))
+    with pytest.raises(MacsError, match="npz is damaged; delete it"):
+        cell.examine(SEEN, progress=False)
+    kept.unlink()
+    cell.folder.metrics_file.write_bytes(b"\xff")
+    with pytest.raises(MacsError, match="Cannot read the epochs in .*metrics.jsonl"):
         cell.examine(SEEN, progress=False)
     cell.folder.net_file.write_bytes(b"no tensors")
     with pytest.raises(MacsError, match="Cannot read .*net.safetensors.*train it again"):

@@ -1,7 +1,7 @@
 """Each method against its formula written out again, and the interface that the training loop relies on."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -50,10 +50,12 @@ def test_the_files_are_the_methods():
     assert methods.available() == sorted(METHODS) == ["divoe", "energy", "macs", "mixoe", "msp", "oe"]
 
 
-@pytest.mark.parametrize("name", ["msp", "oe", "energy", "macs", "mixoe"])
-def test_images_and_outliers_share_one_forward_pass(name, net):
+@pytest.mark.parametrize(
+    ("name", "options"), [("msp", {}), ("oe", {}), ("energy", {}), ("macs", {}), ("mixoe", {"joint": True})]
+)
+def test_images_and_outliers_share_one_forward_pass(name, options, net):
     pair = batch()
-    method = methods.build(Recipe(method=name)).prepare(net, pair)
+    method = methods.build(Recipe(method=name, options=options)).prepare(net, pair)
     net.seen.clear()
     method.step(net, pair)
     assert [len(seen) for seen in net.seen] == [16]
@@ -129,6 +131,28 @@ def test_mixup_is_cross_entropy_to_the_soft_target(net, monkeypatch):
     assert step.loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
+def test_mixoe_shows_the_network_id_images_first_and_mixed_images_alone(net):
+    pair = batch(n_in=4, n_out=6)
+    MixtureOutlierExposure().step(net, pair)
+    assert [len(seen) for seen in net.seen] == [4, 6]
+    assert torch.equal(net.seen[0], pair.images)
+
+
+def test_mixoe_normalises_id_and_mixed_images_by_their_own_statistics(monkeypatch):
+    torch.manual_seed(2)
+    net = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
+    pair = batch(n_in=4, n_out=6)
+    monkeypatch.setattr(torch.distributions.Beta, "sample", lambda self: torch.tensor(0.0))  # only the outlier is left
+
+    def alone(images: Tensor) -> Tensor:
+        mean, var = images.mean((0, 2, 3), keepdim=True), images.var((0, 2, 3), keepdim=True, correction=0)
+        return net[2](((images - mean) / (var + 1e-5).sqrt()).flatten(1))
+
+    step = MixtureOutlierExposure().step(net, pair)
+    torch.testing.assert_close(step.logits_in, alone(pair.images))
+    torch.testing.assert_close(step.logits_out, alone(pair.outliers))
+
+
 def test_cutmix_reports_the_area_that_is_left():
     torch.manual_seed(0)
     images, outliers = torch.zeros(2, 3, 16, 16), torch.ones(2, 3, 16, 16)
@@ -169,13 +193,43 @@ def test_a_recipe_sets_the_fields_of_its_method():
     assert method == MarginBoundedConfidence(margin=0.2, weight=1.0, variant="hinge")
 
 
+@dataclass(frozen=True)
+class Incomplete(methods.Method):
+    strength: float
+
+
+class Plain(methods.Method):
+    strength: float = 1.0
+
+
+def test_settings_hold_however_a_method_is_made():
+    assert OutlierExposure(weight=1).weight == 1.0
+    with pytest.raises(MacsError, match="weight must be a number, not nan"):
+        OutlierExposure(weight=math.nan)
+    assert methods.build(Recipe(method="mixoe", options={"joint": "true"})) == MixtureOutlierExposure(joint=True)
+
+
 @pytest.mark.parametrize(
     ("recipe", "words"),
     [
         (Recipe(method="oe", margin=0.5), "no setting of oe called 'margin'"),
         (Recipe(method="macs", options={"wait": 1}), "did you mean 'weight'"),
-        (Recipe(method="macs", options={"variant": "soft"}), "variant of macs must be margin, hinge, unbounded"),
-        (Recipe(method="divoe", options={"steps": 2.5}), "steps of divoe must be int"),
+        (
+            Recipe(method="macs", options={"variant": "soft"}),
+            "of macs, variant must be one of margin, hinge",
+        ),
+        (Recipe(method="divoe", options={"steps": 2.5}), "settings of divoe, steps must be a whole number, not 2.5"),
+        (Recipe(method="divoe", options={"steps": -1}), "steps must be at least 0"),
+        (Recipe(method="divoe", options={"share": 2}), "share must be at least 0 and at most 1, not 2.0"),
+        (Recipe(method="divoe", options={"eps": -0.1}), "eps must be at least 0"),
+        (Recipe(method="mixoe", options={"alpha": 0}), "alpha must be at least 0.001"),
+        (Recipe(method="mixoe", options={"joint": "perhaps"}), "joint must be true or false"),
+        (Recipe(method="oe", options={"weight": -1}), "weight must be at least 0"),
+        (Recipe(method="energy", options={"m_in": 1e30}), "m_in must be at least -1,000,000"),
+        (Recipe(method="macs", options={"margin": 1.5}), "margin must be at least 0 and below 1"),
+        (Recipe(method="macs", margin=0.5, options={"margin": 0.5}), "given twice"),
+        (Recipe(method="test_methods:Incomplete"), "no default for strength"),
+        (Recipe(method="test_methods:Plain"), "must be a dataclass"),
         (Recipe(method="no_such_module:Thing"), "no_such_module"),
         (Recipe(method="math:pi"), "subclass of macs.methods.Method"),
     ],

@@ -12,8 +12,8 @@ from macs.report import charts, history
 from macs.report.charts import BINS, SMOOTHING, Axis, path
 from macs.report.findings import Judged, Training
 from macs.report.thresholds import choose
-from macs.training.progress import Epoch
 from macs.training.recipe import Recipe
+from macs.training.runs import Epoch
 
 RANDOM = np.random.default_rng(1)
 

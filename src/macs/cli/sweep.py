@@ -7,7 +7,9 @@ from cyclopts import Parameter
 
 from macs.cli._app import Data, Json, app, show, whole_number
 from macs.cli.train import RecipeFile, options_from, recipe_from
+from macs.core.console import warn
 from macs.core.errors import MacsError
+from macs.core.files import output_file, user_path
 from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def sweep(
     ood: Annotated[list[str] | None, Several] = None,
     choose: Literal["validation", "test"] = "validation",
     fpr_rule: Literal["first", "nearest"] = "first",
-    run: Path | None = None,
+    run: str | None = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -62,36 +64,40 @@ def sweep(
         Folder to write [default: in runs/, by a name that says what it is].
     """
     from macs.data import load
-    from macs.experiments.margins import MARGINS, held_out
+    from macs.experiments.margins import MARGINS, check_grid, held_out
+    from macs.training.runs import run_name
 
     wanted = recipe_from(Recipe(), recipe, options)
-    tried = [Recipe(margin=margin).margin for margin in margins or MARGINS]
+    tried, seeds = margins or list(MARGINS), seeds or [0]
+    check_grid(wanted, tried, seeds)
     if choose == "test" and not ood:
         raise MacsError("--choose test needs OOD test sets to choose on; name them with --ood.")
-    if validation <= 0:
-        raise MacsError(f"--validation must be a share above 0 or a number of images, not {validation}.")
+    if not (0 < validation < 1 or (validation >= 1 and validation.is_integer())):
+        raise MacsError(f"--validation must be a share above 0 and below 1, or a number of images, not {validation:g}.")
     first = validation if validation < 1 else int(validation)
+    name = run_name(wanted.id, "sweep", wanted.net, wanted.method)
+    folder = user_path(Path("runs") / name if run is None else run)
+    output_file(folder / "sweep.json")
     train, val = held_out(wanted.id, first, data, wanted.size)
     outliers, held = held_out(wanted.outliers, first, data, wanted.size, elsewhere=val_outliers)
     test = load(wanted.id, "test", root=data, size=wanted.size) if ood else None
     sets = {name: load(name, "test", root=data, size=wanted.size) for name in ood or []}
 
     from macs import training
-    from macs.core.console import tell
     from macs.experiments.margins import sweep as choose_margin
 
     if not wanted.checkpoint:
-        tell("There is no --checkpoint: every margin starts from the same random weights.")
+        warn("There is no --checkpoint, so every margin starts from the same random weights.")
     result = choose_margin(
         training.starting_net(wanted, classes=len(train.classes)),
         train,
         outliers,
         validation=(val, held),
-        run=run or Path("runs") / f"sweep-{Path(wanted.id).name}-{wanted.net}-{wanted.method}".replace(":", "."),
+        run=folder,
         test=test,
         ood=sets,
-        margins=[margin for margin in tried if margin is not None],
-        seeds=seeds or [0],
+        margins=tried,
+        seeds=seeds,
         recipe=wanted,
         choose=choose,
         fpr_rule=fpr_rule,

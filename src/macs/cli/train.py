@@ -1,5 +1,6 @@
 """`macs pretrain` and `macs finetune`: their options are the fields of Recipe."""
 
+import shlex
 from dataclasses import asdict, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
@@ -8,6 +9,9 @@ import docstring_parser
 from cyclopts import Parameter
 
 from macs.cli._app import Data, Flag, Json, app, show, whole_number
+from macs.core.console import warn
+from macs.core.errors import MacsError
+from macs.core.files import user_path
 from macs.training.recipe import PRETRAINING, Recipe
 
 
@@ -34,7 +38,7 @@ else:
 
 FINETUNE_DEFAULTS, PRETRAIN_DEFAULTS = FinetuneOptions(), PretrainOptions()
 
-Run = Annotated[Path | None, Parameter(help="Folder to write [default: in runs/, by a name that says what it is].")]
+Run = Annotated[str | None, Parameter(help="Folder to write [default: in runs/, by a name that says what it is].")]
 Resume = Annotated[bool, Flag, Parameter(help="Go on with the interrupted run in that folder.")]
 RecipeFile = Annotated[Path | None, Parameter(help="A recipe.toml to start from; options given here override it.")]
 
@@ -50,7 +54,10 @@ def pretrain(
     json: Json = False,
 ) -> None:
     """Train a plain classifier from scratch: the start for every method, and the baseline MSP."""
-    _train(recipe_from(PRETRAINING, recipe, options), run, data, resume, json)
+    wanted = recipe_from(PRETRAINING, recipe, options)
+    if wanted.method != PRETRAINING.method:
+        raise MacsError(f"{recipe} is a recipe for {wanted.method}; train with it by `macs finetune`, or name another.")
+    _train(wanted, run, data, resume, json, from_scratch=True)
 
 
 @app.command
@@ -64,18 +71,31 @@ def finetune(
     json: Json = False,
 ) -> None:
     """Fine-tune a classifier with its own images and auxiliary outliers. The defaults are the paper's protocol."""
-    _train(recipe_from(Recipe(), recipe, options), run, data, resume, json)
+    _train(recipe_from(Recipe(), recipe, options), run, data, resume, json, from_scratch=False)
 
 
 def recipe_from(base: Recipe, file: Path | None, options: Any) -> Recipe:
-    """The file's recipe or the base, with the options that were given."""
+    """The base, with what the file says, with the options that were given."""
     given = {key: value for key, value in vars(options).items() if value is not None}
-    return replace(Recipe.from_toml(file) if file else base, **given)
+    recipe = replace(Recipe.from_toml(file, base) if file else base, **given)
+    images = user_path(recipe.id)
+    if recipe.outliers and _is(images, user_path(recipe.outliers)):
+        raise MacsError(f"The outliers are the ID set itself, {recipe.id}; name images that belong to no class.")
+    return recipe
 
 
-def _train(recipe: Recipe, run: Path | None, data: Path | None, resume: bool, as_json: bool) -> None:
+def _is(one: Path, other: Path) -> bool:
+    return one == other or (one.exists() and other.exists() and one.samefile(other))
+
+
+def _train(recipe: Recipe, run: str | None, data: Path | None, resume: bool, as_json: bool, from_scratch: bool) -> None:
     from macs.data import load
+    from macs.training.runs import RunFolder, run_name
 
+    margin = [] if recipe.margin is None else [f"m{recipe.margin:g}"]
+    name = run_name(recipe.id, recipe.net, recipe.method, *margin, f"seed{recipe.seed}")
+    folder = RunFolder(user_path(Path("runs") / name if run is None else run))
+    folder.check_writable()
     train = load(recipe.id, "train", root=data, size=recipe.size)
 
     from macs import methods, training
@@ -83,10 +103,28 @@ def _train(recipe: Recipe, run: Path | None, data: Path | None, resume: bool, as
     outliers = None
     if methods.build(recipe).needs_outliers:
         outliers = load(recipe.outliers, "train", root=data, size=recipe.size)
-    margin = "" if recipe.margin is None else f"-m{recipe.margin:g}"
-    name = f"{Path(recipe.id).name}-{recipe.net}-{recipe.method}{margin}-seed{recipe.seed}".replace(":", ".")
-    folder = run or Path("runs") / name
     net = training.starting_net(recipe, classes=len(train.classes))
-    history = training.finetune(net, train, outliers, recipe=recipe, run=folder, resume=resume)
-    value = {"run": str(folder), "recipe": asdict(recipe), "history": [asdict(epoch) for epoch in history]}
-    show(f"The run is in {folder}; measure it with: macs evaluate {folder} --ood svhn textures", value, as_json)
+    if not (recipe.checkpoint or from_scratch or resume):
+        warn("There is no --checkpoint, so this starts from random weights; `macs pretrain` gives better ones.")
+    history = training.finetune(net, train, outliers, recipe=recipe, run=folder.path, resume=resume)
+    value = {
+        "run": str(folder.path),
+        "recipe": asdict(folder.recipe),
+        "history": [asdict(epoch) for epoch in history],
+    }
+    show(f"The run is in {folder.path}; measure it with: {measuring(folder.path, recipe.id, data)}", value, as_json)
+
+
+def measuring(run: Path, id: str, data: Path | None) -> str:
+    """The command that measures a run: on OOD sets that are there and fit its ID set, else on the user's own."""
+    from macs.data.loading import available, catalog_rows, undivided
+
+    sets = []
+    if id in available():
+        there = (row.name for row in catalog_rows(data) if row.role == "ood" and "test" in row.found)
+        # The digits have OOD sets of their own.
+        sets = [name for name in there if name != id and name.startswith("digits-") == id.startswith("digits")][:3]
+    words = ["macs", "evaluate", str(run), "--ood", *(sets or ["FOLDER_OF_UNKNOWN_IMAGES"])]
+    words += ["--id", "FOLDER_OF_OTHER_KNOWN_IMAGES"] if undivided(id) else []
+    words += ["--data", str(data)] if data is not None and sets else []
+    return shlex.join(words)

@@ -8,15 +8,14 @@ A changed hyper-parameter or changed images make another cell beside the first, 
 that was interrupted goes on after its last finished epoch, and one more test set costs one pass of a trained network.
 """
 
-import hashlib
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +24,10 @@ import macs
 from macs.core.errors import MacsError
 from macs.core.files import write_atomically, write_text
 from macs.data import ImageSet
+from macs.data.fingerprint import fingerprint, short_hash
 from macs.metrics import FprRule
 from macs.training.recipe import Recipe
-from macs.training.runs import RunFolder
+from macs.training.runs import Epoch, RunFolder
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,10 +35,7 @@ if TYPE_CHECKING:
     from macs.evaluation import Evaluation
 
 FORMAT = 1  # of what a cell's folder holds
-SAMPLE = 256  # images of a set that its fingerprint looks at
 WORDS = {"id_images": "other ID images", "outlier_images": "other outliers", "start": "other starting weights"}
-
-_fingerprints: WeakKeyDictionary[ImageSet, str] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ class Result:
     validation: "Evaluation"
     test: "Evaluation | None"
     confidences: dict[str, NDArray[np.float32]]  # of the ID test images, under "id", and of each OOD set
-    mcd: tuple[float, ...]  # mean confidence difference on the training images, one an epoch
+    mcd: tuple[float, ...]  # mean confidence difference on the training images, one per epoch
     weights: str  # equal for equal networks, bit for bit
 
     def of(self, which: str) -> "Evaluation":
@@ -102,7 +99,7 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        return _hash(json.dumps(self.depends, sort_keys=True).encode())
+        return short_hash(json.dumps(self.depends, sort_keys=True).encode())
 
     @property
     def folder(self) -> RunFolder:
@@ -129,7 +126,7 @@ class Cell:
             net = self.starting()
             self._describe()
             self.folder.claim(self.recipe, resume=True)
-            nets.save(net, self.folder.net_file)
+            nets.save(net, self.folder.net_file, class_names=self.train.classes)
 
     def _describe(self) -> None:
         write_text(self.root / self.name / f"{self.key}.json", json.dumps(self.depends, indent=2))
@@ -155,25 +152,20 @@ class Cell:
             validation=validation,
             test=test,
             confidences=kept,
-            mcd=tuple(epoch["mcd"] for epoch in self.epochs()),
-            weights=_hash(self.folder.net_file.read_bytes()),
+            mcd=tuple(epoch.mcd for epoch in self.epochs()),
+            weights=short_hash(self.folder.net_file.read_bytes()),
         )
 
-    def epochs(self) -> list[dict[str, float]]:
-        """What happened in each epoch, as the run folder tells it."""
-        file = self.folder.path / "metrics.jsonl"
-        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    def epochs(self) -> list[Epoch]:
+        """What happened in each epoch, as the run folder tells it; nothing for weights that were trained elsewhere."""
+        return self.folder.epochs() if self.folder.metrics_file.exists() else []
 
     def others(self) -> list[str]:
         """For each cell of this name that is not this one, how it differs."""
         found = []
         for file in sorted((self.root / self.name).glob("*.json")):
             if file.stem != self.key:
-                try:
-                    theirs = _flat(json.loads(file.read_text(encoding="utf-8")))
-                except (OSError, ValueError):
-                    theirs = {}
-                found.append("; ".join(_difference(theirs, _flat(self.depends))))
+                found.append("; ".join(_difference(_flat(_told(file)), _flat(self.depends))))
         return found
 
     def _confidences(
@@ -190,9 +182,12 @@ class Cell:
             write_atomically(file, lambda path: _save(path, arrays))
         try:
             with np.load(file) as kept:
-                return Confidences(kept["correct"], kept["values"])
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise MacsError(f"Cannot read {file} ({error}); delete it, and it is made again.") from None
+                found = Confidences(kept["correct"], kept["values"])
+        except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
+            found = Confidences(np.empty(0, bool), np.empty(0, np.float32))
+        if not found.correct.shape == found.values.shape == (len(images),):
+            raise MacsError(f"{file} is damaged; delete it, and it is made again.")
+        return found
 
     def net(self) -> "nn.Module":
         """The trained network, on the best device."""
@@ -212,30 +207,22 @@ class Cell:
         return net.to(best_device())
 
 
-def fingerprint(images: ImageSet) -> str:
-    """A hash of a set's shape, its labels, and the pixels of up to 256 images spread over it; not of its name."""
-    if images not in _fingerprints:
-        chosen = np.unique(np.linspace(0, len(images) - 1, SAMPLE).astype(np.int64))
-        about = repr((images.pixels.shape, images.classes, images.mirror)).encode()
-        labels = b"" if images.labels is None else images.labels.tobytes()
-        _fingerprints[images] = _hash(about, labels, np.ascontiguousarray(images.pixels[chosen]).tobytes())
-    return _fingerprints[images]
-
-
 def weights_of(net: "nn.Module") -> str:
     """A hash of a network's weights."""
     import torch
 
     state = sorted(net.state_dict().items())
     tensors = (value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for _, value in state)
-    return _hash(repr([name for name, _ in state]).encode(), *tensors)
+    return short_hash(repr([name for name, _ in state]).encode(), *tensors)
 
 
-def _hash(*parts: bytes) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()[:12]
+def _told(file: Path) -> dict[str, Any]:
+    """What a cell says that it depends on; nothing if that cannot be read."""
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) and isinstance(told.get("recipe"), dict) else {}
 
 
 def _flat(depends: dict[str, Any]) -> dict[str, Any]:

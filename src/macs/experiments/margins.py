@@ -48,7 +48,7 @@ class Point:
     results: tuple[Result, ...]
 
     def values(self, metric: str, on: Choice) -> list[float]:
-        """The metric as a share, averaged over OOD sets, one value a seed."""
+        """The metric as a share, averaged over OOD sets, one value per seed."""
         found = (result.of(on) for result in self.results)
         return [each.accuracy if metric == "accuracy" else each.mean(metric) for each in found]
 
@@ -114,7 +114,7 @@ class Sweep:
         }
 
     def as_csv(self) -> str:
-        """One line a margin and seed."""
+        """One line for each margin and seed."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         measured = [(on, metric) for on in self.measured_on for metric in METRICS]
@@ -199,17 +199,14 @@ def sweep(
     """
     from macs import nets
 
-    if not margins or not seeds or len(set(margins)) < len(margins) or len(set(seeds)) < len(seeds):
-        raise MacsError("A sweep needs at least one margin and one seed, and none of them twice.")
     if choose == "test" and (test is None or not ood):
         raise MacsError("To choose the margin on test images, give the ID test images and at least one OOD set.")
     base = replace(recipe or Recipe(), id=train.name, outliers=outliers.name, net=nets.name_of(net), size=train.size)
-    if base.options.get("variant") == "unbounded":
-        raise MacsError("The variant 'unbounded' has no margin to choose; sweep 'margin' or 'hinge'.")
+    grid = check_grid(base, margins, seeds)
     examination = Examination(*validation, test, ood or {})
     start = weights_of(net)
     results = []
-    for each in [replace(base, margin=margin, seed=seed) for margin in margins for seed in seeds]:
+    for each in grid:
         name = f"{each.method}-m{each.margin:g}-seed{each.seed}".replace(":", ".")
         cell = Cell(Path(run), name, each, train, outliers, start, lambda: copy.deepcopy(net))
         tell(f"margin {each.margin:g}, seed {each.seed}" + (" (done before)" if cell.finished else ""), progress)
@@ -222,6 +219,15 @@ def sweep(
         for place, margin in enumerate(margins)
     )
     return Sweep(train.name, base.net, tuple(seeds), points, chosen_margin(points, choose), choose, Path(run))
+
+
+def check_grid(base: Recipe, margins: Sequence[float], seeds: Sequence[int]) -> list[Recipe]:
+    """A recipe for each margin and seed, or the sentence that says why they cannot be swept."""
+    if not margins or not seeds or len(set(margins)) < len(margins) or len(set(seeds)) < len(seeds):
+        raise MacsError("A sweep needs at least one margin and one seed, and none of them twice.")
+    if base.options.get("variant") == "unbounded":
+        raise MacsError("The variant 'unbounded' has no margin to choose; sweep 'margin' or 'hinge'.")
+    return [replace(base, margin=margin, seed=seed) for margin in margins for seed in seeds]
 
 
 def chosen_margin(points: Sequence[Point], on: Choice) -> float:

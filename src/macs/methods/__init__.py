@@ -1,19 +1,21 @@
-"""What a training step minimises: one file a method.
+"""What a training step minimises: one file per method.
 
 The training loop knows a method only through this class. Most methods are a `loss` of the logits; one that changes the
 images first (MixOE, DivOE) overrides `step`; one that must look at the network before training (Energy) overrides
-`prepare`. A method's fields are its hyper-parameters, and their defaults are its own authors' recipe.
+`prepare`. A method's fields are its hyper-parameters: their annotations say which values they may have, and their
+defaults are its own authors' recipe.
 """
 
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Self, cast, get_type_hints
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from macs.core.errors import MacsError
 from macs.core.registry import Registry, unknown
-from macs.training.recipe import Recipe, typed
+from macs.core.settings import check
+from macs.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class Method:
 
     score: ClassVar[str] = "msp"  # the score that its authors detect with
     needs_outliers: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check(self)
 
     def prepare(self, net: nn.Module, batch: Batch) -> Self:
         """The method with what it takes from the starting network; `batch` is the first one of training."""
@@ -65,14 +70,23 @@ def forward_together(net: nn.Module, images: Tensor, outliers: Tensor) -> tuple[
 def build(recipe: Recipe) -> Method:
     """The method that a recipe names, with the recipe's margin and options as its fields."""
     chosen = method[recipe.method]
-    if not (isinstance(chosen, type) and issubclass(chosen, Method)):
-        raise MacsError(f"{recipe.method} is not a method: it must be a subclass of macs.methods.Method.")
+    if not (isinstance(chosen, type) and issubclass(chosen, Method) and is_dataclass(chosen)):
+        raise MacsError(
+            f"{recipe.method} is not a method: it must be a dataclass and a subclass of macs.methods.Method."
+        )
     settings = dict(recipe.options)
     if recipe.margin is not None:
+        if "margin" in settings:
+            raise MacsError("The margin is given twice, by itself and among the options; give it once.")
         settings["margin"] = recipe.margin
-    hints = get_type_hints(chosen)
-    kinds = {f.name: hints[f.name] for f in fields(cast(Any, chosen))}
+    known = sorted(f.name for f in fields(chosen))
     for name in settings:
-        if name not in kinds:
-            raise unknown(f"setting of {recipe.method}", name, sorted(kinds) or ["none"])
-    return chosen(**{name: typed(f"{name} of {recipe.method}", value, kinds[name]) for name, value in settings.items()})
+        if name not in known:
+            raise unknown(f"setting of {recipe.method}", name, known or ["none"])
+    lacking = [f.name for f in fields(chosen) if f.default is f.default_factory is MISSING and f.name not in settings]
+    if lacking:
+        raise MacsError(f"{recipe.method} has no default for {', '.join(lacking)}; set it with --options.{lacking[0]}.")
+    try:
+        return chosen(**settings)
+    except MacsError as error:
+        raise MacsError(f"Among the settings of {recipe.method}, {error}") from None

@@ -11,11 +11,13 @@ Extrapolation, NeurIPS 2023.
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from macs.core.settings import Span, Weight
 from macs.losses import outlier_exposure
 from macs.methods import Batch, Method, Step, method
 
@@ -23,11 +25,11 @@ from macs.methods import Batch, Method, Step, method
 @method("divoe")
 @dataclass(frozen=True)
 class DiversifiedOutlierExposure(Method):
-    weight: float = 0.5
-    eps: float = 0.05
-    steps: int = 5
-    step_size: float | None = None  # the authors' eps / 4
-    share: float = 0.5
+    weight: Weight = 0.5
+    eps: Annotated[float, Span(0, 1)] = 0.05
+    steps: Annotated[int, Span(0, 1000)] = 5
+    step_size: Annotated[float | None, Span(0, 1)] = None  # the authors' eps / 4
+    share: Annotated[float, Span(0, 1)] = 0.5
 
     def step(self, net: nn.Module, batch: Batch) -> Step:
         count = int(len(batch.outliers) * self.share)

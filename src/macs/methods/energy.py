@@ -9,22 +9,25 @@ Liu, Wang, Owens, Li: Energy-based Out-of-distribution Detection, NeurIPS 2020.
 """
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Annotated, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from macs.core.settings import Span, Weight
 from macs.losses import energy, energy_margin
 from macs.methods import Batch, Method, method
+
+Margin = Annotated[float | None, Span(-1_000_000, 1_000_000)]
 
 
 @method("energy")
 @dataclass(frozen=True)
 class Energy(Method):
-    weight: float = 0.1
-    m_in: float | None = None
-    m_out: float | None = None
+    weight: Weight = 0.1
+    m_in: Margin = None
+    m_out: Margin = None
 
     score = "energy"
 

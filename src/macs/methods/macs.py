@@ -15,11 +15,12 @@ Tamang, Bouadjenek, Dazeley, Aryal: Margin-bounded Confidence Scores for Out-of-
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from macs.core.settings import Span, Weight
 from macs.losses import confidence, hinge_penalty, macs_penalty, mcd, outlier_exposure
 from macs.methods import Method, method
 
@@ -27,9 +28,9 @@ from macs.methods import Method, method
 @method("macs")
 @dataclass(frozen=True)
 class MarginBoundedConfidence(Method):
-    margin: float = 0.5
-    weight: float = 0.5
-    margin_weight: float = 0.5
+    margin: Annotated[float, Span(0, 1, open="most")] = 0.5
+    weight: Weight = 0.5
+    margin_weight: Weight = 0.5
     variant: Literal["margin", "hinge", "unbounded"] = "margin"
     reduction: Literal["mean", "paper"] = "mean"
 

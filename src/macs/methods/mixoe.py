@@ -6,18 +6,21 @@
     cutmix   mixed = x with a patch of o; lam is the share of x that is left
 
 The bracket is the cross-entropy to the soft target lam * onehot(y) + (1 - lam) / K. Each outlier meets one ID image.
+ID and mixed images pass through the network one after the other, as its authors have it, so that batch norm sees each
+kind alone; `joint` passes them together.
 
 Zhang, Inkawhich, Linderman, Chen, Li: Mixture Outlier Exposure, WACV 2023.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from macs.core.settings import Span, Weight
 from macs.losses import outlier_exposure
 from macs.methods import Batch, Method, Step, forward_together, method
 
@@ -26,15 +29,19 @@ from macs.methods import Batch, Method, Step, forward_together, method
 @dataclass(frozen=True)
 class MixtureOutlierExposure(Method):
     mix: Literal["mixup", "cutmix"] = "mixup"
-    beta: float = 5.0
-    alpha: float | None = None  # the authors' 1 for mixup, 2 for cutmix
+    beta: Weight = 5.0
+    alpha: Annotated[float | None, Span(0.001, 1000)] = None  # the authors' 1 for mixup, 2 for cutmix
+    joint: bool = False
 
     def step(self, net: nn.Module, batch: Batch) -> Step:
         partner = torch.arange(len(batch.outliers), device=batch.labels.device) % len(batch.images)
         alpha = self.alpha if self.alpha is not None else {"mixup": 1.0, "cutmix": 2.0}[self.mix]
         lam = torch.distributions.Beta(alpha, alpha).sample().item()
         mixed, lam = {"mixup": mixup, "cutmix": cutmix}[self.mix](batch.images[partner], batch.outliers, lam)
-        logits_in, logits_mixed = forward_together(net, batch.images, mixed)
+        if self.joint:
+            logits_in, logits_mixed = forward_together(net, batch.images, mixed)
+        else:
+            logits_in, logits_mixed = net(batch.images).float(), net(mixed).float()
         towards_class = cross_entropy(logits_mixed, batch.labels[partner])
         soft = lam * towards_class + (1 - lam) * outlier_exposure(logits_mixed)
         return Step(cross_entropy(logits_in, batch.labels) + self.beta * soft, logits_in, logits_mixed)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from macs.core.settings import Weight
 from macs.losses import outlier_exposure
 from macs.methods import Method, method
 
@@ -17,7 +18,7 @@ from macs.methods import Method, method
 @method("oe")
 @dataclass(frozen=True)
 class OutlierExposure(Method):
-    weight: float = 0.5
+    weight: Weight = 0.5
 
     def loss(self, logits_in: Tensor, labels: Tensor, logits_out: Tensor) -> Tensor:
         return cross_entropy(logits_in, labels) + self.weight * outlier_exposure(logits_out)

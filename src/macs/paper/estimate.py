@@ -74,7 +74,7 @@ def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int]) -
             if cell.finished:
                 done.add(training)
                 for epoch in cell.epochs():
-                    rates[training.net, training.method] = epoch["images_per_second"]
+                    rates[training.net, training.method] = epoch.images_per_second
     lines = []
     for training in todo:
         train, scored = sizes.get(training.id) or _official(setup, training.id)

@@ -1,6 +1,5 @@
 """All that a report rests on: what the network says of every image, its numbers, and how it was trained."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,8 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.evaluation import Evaluation, measure, run_net
 from macs.methods.macs import MarginBoundedConfidence
-from macs.training.progress import Epoch
 from macs.training.recipe import Recipe
-from macs.training.runs import RunFolder
+from macs.training.runs import Epoch, RunFolder
 
 
 @dataclass(frozen=True)
@@ -81,11 +79,7 @@ def find(
 
 def read_training(folder: Path) -> Training:
     """The recipe and the epochs of a run."""
-    recipe, file = RunFolder(folder).recipe, folder / "metrics.jsonl"
-    try:
-        epochs = [Epoch(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError, TypeError) as error:
-        raise MacsError(f"Cannot read the epochs of the training in {file}: {error}.") from None
+    recipe, epochs = RunFolder(folder).recipe, RunFolder(folder).epochs()
     method = methods.build(recipe)
     bounded = isinstance(method, MarginBoundedConfidence) and (method.variant, method.reduction) == ("margin", "mean")
     margin: float | None = getattr(method, "margin", None)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from macs.report.charts import Axis, Chart, Curve, Tick, path
 from macs.report.findings import Training
-from macs.training.progress import Epoch
+from macs.training.runs import Epoch
 
 
 @dataclass(frozen=True)

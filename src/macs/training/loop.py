@@ -6,9 +6,8 @@ ends with the same bits as one that was not, and no state of a random generator 
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,14 +15,19 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from macs import methods, nets
+from macs.core.console import warn
 from macs.core.devices import best_device, channels_last, device_of, keep_freed_memory, use_bf16
 from macs.core.errors import MacsError
+from macs.core.files import user_path
+from macs.core.settings import unusual
 from macs.data import ImageSet
 from macs.data.batches import steps_per_epoch, to_float, training_batches
+from macs.data.fingerprint import same_pixels
 from macs.methods import Batch, Method
-from macs.training.progress import Epoch, Tally, TrainingProgress
+from macs.training.progress import Tally, TrainingProgress
 from macs.training.recipe import PRETRAINING, Recipe
-from macs.training.runs import RunFolder
+from macs.training.runs import Epoch, RunFolder
+from macs.training.state import images_of, restore, state_of
 
 LOOK_EVERY = 10  # steps between looks at the loss, each of which makes a GPU wait
 
@@ -77,7 +81,7 @@ def _train(
     if not method.needs_outliers:
         outliers, recipe = None, replace(recipe, outliers="", batch_out=0)
     _check(net, train, outliers, recipe, method)
-    folder = RunFolder(Path(run)) if run is not None else None
+    folder = RunFolder(user_path(run)) if run is not None else None
     if folder:
         folder.claim(recipe, resume)
     if recipe.dropout is not None:
@@ -99,27 +103,17 @@ def _train(
     )
     model, optimizer = fabric.setup(net, optimizer)
 
-    def state(history: list[Epoch]) -> dict[str, object]:
-        return {
-            "net": net.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "method": asdict(cast(Any, method)),
-            "history": [asdict(epoch) for epoch in history],
-        }
-
     history: list[Epoch] = []
-    saved = folder.load_state() if folder else None
-    if saved:
-        net.load_state_dict(saved["net"])
-        optimizer.load_state_dict(saved["optimizer"])
-        method = type(method)(**saved["method"])
-        history = [Epoch(**epoch) for epoch in saved["history"]]
+    images = images_of(train, outliers) if folder else {}
+    restored = restore(folder, net, optimizer, method, recipe, images) if folder else None
+    if restored:
+        method, history = restored
     else:
         first = next(_batches(train, outliers, recipe, 0, fabric.device))
         with nets.running(net, first.images):
             method = method.prepare(model, first)
         if folder:
-            folder.save_state(state(history))
+            folder.save_state(state_of(net, optimizer, method, history, images))
 
     steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
     with TrainingProgress(recipe, steps, show) as bar, torch.random.fork_rng():
@@ -140,15 +134,16 @@ def _train(
                 if index % LOOK_EVERY == 0 or index == steps - 1:
                     epoch = tally.summary()
                     if not math.isfinite(epoch.loss):
-                        raise MacsError(_diverged(recipe, number, index, folder))
+                        raise MacsError(_diverged(recipe, method, number, index, folder))
                     bar.step(epoch, index + 1)
             history.append(epoch)
             bar.epoch(epoch)
             if folder:
-                folder.save_state(state(history))
+                folder.save_state(state_of(net, optimizer, method, history, images))
     net.eval()
     if folder and not folder.finished:
-        nets.save(net, folder.net_file)
+        nets.save(net, folder.net_file, class_names=train.classes)
+    _look_at(history[-1], train, recipe)
     return history
 
 
@@ -184,9 +179,9 @@ def _cosine(step: int, total: int, first: float, last: float) -> float:
 
 
 def _check(net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: Recipe, method: Method) -> None:
-    """Refuse what could only fail later, or worse, not fail."""
+    """Refuse what could only fail later, or worse, not fail; point out what is likely to be a mistake."""
     if train.labels is None:
-        raise MacsError(f"{train.name} has no labels; a folder needs one sub-folder a class.")
+        raise MacsError(f"{train.name} has no labels; a folder needs one sub-folder per class.")
     if method.needs_outliers and outliers is None:
         raise MacsError(f"{recipe.method} needs outliers; give a set of images that belong to no class.")
     if method.needs_outliers and recipe.batch_out < 1:
@@ -194,17 +189,49 @@ def _check(net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: R
     if outliers is not None and outliers.size != train.size:
         sizes = f"{train.name} is {train.size} pixels wide and {outliers.name} {outliers.size}"
         raise MacsError(f"Images and outliers must have one size, but {sizes}.")
+    if outliers is not None and same_pixels(outliers, train):
+        raise MacsError(
+            f"The outliers of {outliers.name} are the training images of {train.name} themselves; "
+            "give images that belong to no class."
+        )
+    if not any(parameter.requires_grad for parameter in net.parameters()):
+        raise MacsError(f"{nets.name_of(net)} has no weights to train: all are frozen, or there are none.")
     with torch.no_grad():
-        outputs = nets.logits_of(net.eval(), torch.zeros(1, 3, train.size, train.size, device=device_of(net))).shape[1]
+        logits = nets.logits_of(net.eval(), torch.zeros(1, 3, train.size, train.size, device=device_of(net)))
+    if not logits.isfinite().all():
+        raise MacsError(f"{nets.name_of(net)} gives logits that are not finite before any training; check its weights.")
+    outputs = logits.shape[1]
     if outputs <= train.labels.max():
         raise MacsError(
             f"{nets.name_of(net)} has {outputs} outputs, but the labels of {train.name} go up to {train.labels.max()}."
         )
+    idle = outputs - len(np.unique(train.labels))
+    if idle:
+        warn(
+            f"{nets.name_of(net)} has {outputs} outputs, but no image of {train.name} belongs to {idle} of them; "
+            f"a network for these images has {outputs - idle}."
+        )
 
 
-def _diverged(recipe: Recipe, epoch: int, step: int, folder: RunFolder | None) -> str:
-    kept = f"; {folder.path} keeps the last finished epoch" if folder else ""
-    return (
-        f"The loss of {recipe.method} is not finite any more in epoch {epoch + 1}, by step {step + 1}, "
-        f"at learning rate {recipe.lr:g}; try a lower one{kept}."
+def _look_at(last: Epoch, train: ImageSet, recipe: Recipe) -> None:
+    """Point out a network that has learned nothing."""
+    guessing = 1 / len(train.classes)
+    if last.accuracy <= 1.5 * guessing:
+        warn(
+            f"After the last epoch the network names {last.accuracy:.1%} of the images of {train.name} correctly, and "
+            f"guessing would name {guessing:.1%}: it has hardly learned anything "
+            f"(epochs {recipe.epochs}, learning rate {recipe.lr:g})."
+        )
+
+
+def _diverged(recipe: Recipe, method: Method, epoch: int, step: int, folder: RunFolder | None) -> str:
+    """What is known about a loss that is not finite; the cause is not."""
+    kept = f" {folder.path} keeps the last finished epoch." if folder else ""
+    large = [*unusual(recipe), *unusual(method)]
+    suspects = (
+        f"what is unusually large is {', '.join(large)}"
+        if large
+        else f"no setting is unusually large, so check the learning rate ({recipe.lr:g}) and the starting weights"
     )
+    where = f"in epoch {epoch + 1}, by step {step + 1}"
+    return f"The loss of {recipe.method} is not finite any more {where}; {suspects}.{kept}"

@@ -4,7 +4,6 @@ Everything goes to standard error, so that standard output holds results alone.
 """
 
 import time
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -15,21 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from macs.losses import confidence, mcd
 from macs.methods import Batch, Step
 from macs.training.recipe import Recipe
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What the training images showed in one epoch; confidences are largest softmax probabilities."""
-
-    epoch: int
-    loss: float
-    accuracy: float
-    confidence_in: float
-    confidence_out: float
-    mcd: float
-    lr: float
-    seconds: float
-    images_per_second: float
+from macs.training.runs import Epoch
 
 
 class Tally:
@@ -69,7 +54,7 @@ class Tally:
 
 
 class TrainingProgress:
-    """A bar for the whole run with a line an epoch above it; only the lines where there is no terminal."""
+    """A bar for the whole run with a line for each epoch above it; only the lines where there is no terminal."""
 
     def __init__(self, recipe: Recipe, steps: int, show: bool) -> None:
         self.recipe, self.steps = recipe, steps

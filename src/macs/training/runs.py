@@ -1,7 +1,7 @@
 """A run folder: the recipe of a training, what happened each epoch, and the weights.
 
     recipe.toml       every hyper-parameter, written first
-    metrics.jsonl     one line an epoch
+    metrics.jsonl     one line per epoch
     state.pt          all that is needed to go on after the last finished epoch
     net.safetensors   the trained network, written last: a folder that has it is finished
 
@@ -9,14 +9,45 @@ Each file is replaced whole, so that a run killed at any moment can be resumed f
 """
 
 import json
-import pickle
+import os
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from macs.core.errors import MacsError
-from macs.core.files import write_atomically, write_text
+from macs.core.files import input_file, kind_of, output_file, reason, user_path, write_atomically, write_text
+from macs.core.settings import check
 from macs.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What the training images showed in one epoch; confidences are largest softmax probabilities."""
+
+    epoch: int
+    loss: float
+    accuracy: float
+    confidence_in: float
+    confidence_out: float
+    mcd: float
+    lr: float
+    seconds: float
+    images_per_second: float
+
+
+def epochs_from(rows: Any) -> list[Epoch]:
+    """Epochs as they were written: all their numbers, and one after the other. A MacsError says what is wrong."""
+    try:
+        epochs = [Epoch(**row) for row in rows]
+    except TypeError:
+        raise MacsError("they are not the epochs of a training") from None
+    for epoch in epochs:
+        check(epoch)
+    if [epoch.epoch for epoch in epochs] != list(range(1, len(epochs) + 1)):
+        raise MacsError("epochs are missing")
+    return epochs
 
 
 @dataclass(frozen=True)
@@ -26,6 +57,10 @@ class RunFolder:
     @property
     def recipe_file(self) -> Path:
         return self.path / "recipe.toml"
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.path / "metrics.jsonl"
 
     @property
     def state_file(self) -> Path:
@@ -50,10 +85,18 @@ class RunFolder:
             raise MacsError(f"The run in {self.path} is not finished; go on with it by --resume.")
         return recipe
 
+    def check_writable(self) -> None:
+        """Refuse, before any work is done, a folder that a run cannot be written to."""
+        if kind_of(user_path(self.path)) not in (None, "a folder"):
+            raise MacsError(f"{self.path} is a file; name another folder for the run.")
+        if not self.recipe_file.exists():
+            output_file(self.recipe_file)
+        elif not os.access(self.path, os.W_OK | os.X_OK):
+            raise MacsError(f"Cannot write to the run in {self.path}: Permission denied.")
+
     def claim(self, recipe: Recipe, resume: bool) -> None:
         """Make the folder this recipe's, or refuse: nothing that another run wrote is ever overwritten."""
-        if self.path.exists() and not self.path.is_dir():
-            raise MacsError(f"{self.path} is a file; name another folder for the run.")
+        self.check_writable()
         if not self.recipe_file.exists():
             if self.path.exists() and any(self.path.iterdir()):
                 raise MacsError(f"{self.path} holds files that are not a run; name another folder.")
@@ -67,25 +110,46 @@ class RunFolder:
             raise MacsError(
                 f"{self.path} already holds this run; add --resume to go on with it, or name another folder."
             )
+        if self.finished and not self.state_file.exists():
+            raise MacsError(f"The run in {self.path} is finished; use it as it is, or name another folder.")
 
     def save_state(self, state: dict[str, Any]) -> None:
         import torch
 
         write_atomically(self.state_file, lambda path: torch.save(state, path))
-        lines = "".join(json.dumps(epoch) + "\n" for epoch in state["history"])
-        write_text(self.path / "metrics.jsonl", lines)
+        self.save_metrics(state["history"])
 
-    def load_state(self) -> dict[str, Any] | None:
-        """The state after the last finished epoch; None if the run was stopped before its first save."""
+    def save_metrics(self, history: Sequence[dict[str, Any]]) -> None:
+        write_text(self.metrics_file, "".join(json.dumps(epoch) + "\n" for epoch in history))
+
+    def load_state(self) -> Any:
+        """What `save_state` wrote last, unchecked; None if the run was stopped before that."""
         import torch
 
         if not self.state_file.exists():
             return None
+        file = input_file(self.state_file, "state of a run")
         try:
-            state: dict[str, Any] = torch.load(self.state_file, map_location="cpu", weights_only=True)
-        except (RuntimeError, EOFError, pickle.UnpicklingError, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise MacsError(
-                f"Cannot read {self.state_file} ({reason}); start the run anew in another folder."
-            ) from None
-        return state
+            return torch.load(file, map_location="cpu", weights_only=True)
+        except OSError as error:
+            raise MacsError(f"Cannot read {file}: {reason(error)}.") from None
+        except Exception:  # damaged files make torch raise nearly anything
+            raise MacsError(f"{file} is damaged; start the run anew in another folder.") from None
+
+    def epochs(self) -> list[Epoch]:
+        """What happened in each epoch, as metrics.jsonl tells it."""
+        file = input_file(self.metrics_file, "record of epochs")
+        try:
+            return epochs_from([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
+        except (ValueError, RecursionError):
+            raise MacsError(f"Cannot read the epochs in {file}: not every line is JSON.") from None
+        except MacsError as error:
+            raise MacsError(f"Cannot read the epochs in {file}: {str(error).rstrip('.')}.") from None
+
+
+def run_name(id: str, *parts: str) -> str:
+    """A name for a run folder from the ID set and what else tells runs apart; always a single part of a path."""
+    folder = re.split(r"[/\\]", id.rstrip("/\\"))[-1]
+    if folder in ("", ".", "..", "~"):
+        folder = Path(id).expanduser().resolve().name or "images"
+    return re.sub(r'[<>:"/\\|?*\s\x00-\x1f]+', ".", "-".join([folder[:40], *parts])).lstrip(".-")

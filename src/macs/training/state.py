@@ -1,0 +1,116 @@
+"""The state of a training between two epochs: what is kept of it, and how it is put back.
+
+A file that is damaged or comes from elsewhere is told by one sentence, before anything is changed.
+"""
+
+from dataclasses import asdict
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from macs.core.errors import MacsError
+from macs.data import ImageSet
+from macs.data.fingerprint import fingerprint
+from macs.methods import Method
+from macs.nets._files import misfit
+from macs.training.recipe import Recipe
+from macs.training.runs import Epoch, RunFolder, epochs_from
+
+
+def images_of(train: ImageSet, outliers: ImageSet | None) -> dict[str, Any]:
+    """What a training's images are known by."""
+    known = [fingerprint(images) for images in (train, outliers) if images is not None]
+    return {"classes": list(train.classes), "images": known}
+
+
+def state_of(
+    net: nn.Module, optimizer: torch.optim.Optimizer, method: Method, history: list[Epoch], images: dict[str, Any]
+) -> dict[str, Any]:
+    """All that is needed to go on with a training."""
+    return {
+        "net": net.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "method": asdict(cast(Any, method)),
+        "history": [asdict(epoch) for epoch in history],
+        **images,
+    }
+
+
+def restore(
+    folder: RunFolder,
+    net: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    method: Method,
+    recipe: Recipe,
+    images: dict[str, Any],
+) -> tuple[Method, list[Epoch]] | None:
+    """Put back the state of a run, and return its method and history; None if it was stopped before its first save."""
+    saved = folder.load_state()
+    if saved is None:
+        return None
+    try:
+        _check_keys(saved, state_of(net, optimizer, method, [], images))
+        _check_images(saved, images)
+        _check_weights(saved["net"], net)
+        _check_optimizer(saved["optimizer"], optimizer)
+        history = _history(saved["history"], recipe)
+        method = _method(method, saved["method"])
+    except MacsError as error:
+        raise MacsError(
+            f"Cannot go on from {folder.state_file}: {str(error).rstrip('.')}; start the run anew in another folder."
+        ) from None
+    net.load_state_dict(saved["net"])
+    optimizer.load_state_dict(saved["optimizer"])
+    if not folder.finished:  # it may have been killed after the state and before the metrics were written
+        folder.save_metrics([asdict(epoch) for epoch in history])
+    return method, history
+
+
+def _check_keys(saved: Any, ours: dict[str, Any]) -> None:
+    if not isinstance(saved, dict) or saved.keys() != ours.keys():
+        raise MacsError("it is not the state of a run")
+
+
+def _check_images(saved: dict[str, Any], images: dict[str, Any]) -> None:
+    if saved["classes"] != images["classes"]:
+        raise MacsError("it was trained on other classes")
+    if saved["images"] != images["images"]:
+        raise MacsError("it was trained on other images")
+
+
+def _check_weights(saved: Any, net: nn.Module) -> None:
+    if not isinstance(saved, dict) or not all(isinstance(value, Tensor) for value in saved.values()):
+        raise MacsError("it holds no weights")
+    wrong = misfit(saved, net.state_dict(), 0)
+    if wrong:
+        raise MacsError(f"it is of another network: {wrong}")
+    if not all(value.isfinite().all() for value in saved.values()):
+        raise MacsError("its weights are not finite")
+
+
+def _check_optimizer(saved: Any, optimizer: torch.optim.Optimizer) -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    try:
+        ours, theirs = optimizer.state_dict()["param_groups"], saved["param_groups"]
+        fits = [(group.keys(), group["params"]) for group in ours] == [(g.keys(), g["params"]) for g in theirs]
+        buffers = {number: kept["momentum_buffer"] for number, kept in saved["state"].items()}
+        fits &= all(buffer is None or buffer.shape == parameters[i].shape for i, buffer in buffers.items())
+    except (KeyError, IndexError, TypeError, AttributeError):
+        fits = False
+    if not fits:
+        raise MacsError("it is of another optimizer")
+
+
+def _history(saved: Any, recipe: Recipe) -> list[Epoch]:
+    history = epochs_from(saved)
+    if len(history) > recipe.epochs:
+        raise MacsError(f"it has {len(history)} epochs, and {recipe.epochs} are asked for")
+    return history
+
+
+def _method(method: Method, settings: Any) -> Method:
+    try:
+        return type(method)(**settings)
+    except TypeError:
+        raise MacsError("it is of another method") from None

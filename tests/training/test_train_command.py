@@ -1,0 +1,143 @@
+"""`macs pretrain`, `finetune` and `sweep` as a user meets them: what is refused, pointed out and recommended."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from command import refused, run
+from macs.cli.train import measuring
+from macs.training.recipe import Recipe
+from tiny import STRIPES, noise, stripes
+
+SHORT = ["--size", 16, "--net", "wrn-10-1", "--epochs", 1, "--batch-in", 16, "--lr", "0.01"]
+
+
+def write_stripes(folder: Path) -> Path:
+    images = stripes(48, seed=1)
+    assert images.labels is not None
+    for index, (pixels, label) in enumerate(zip(images.pixels[:], images.labels, strict=True)):
+        path = folder / STRIPES[label] / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    return folder
+
+
+@pytest.fixture
+def mine(tmp_path) -> Path:
+    return write_stripes(tmp_path / "mine")
+
+
+@pytest.fixture
+def others(tmp_path) -> Path:
+    np.save(tmp_path / "others.npy", noise(64, seed=3).pixels)
+    return tmp_path / "others.npy"
+
+
+def test_a_recipe_file_for_pretraining_leaves_the_rest_to_pretraining(mine, tmp_path, capsys):
+    (tmp_path / "r.toml").write_text("weight_decay = 0.001\n")
+    run("pretrain", "--recipe", tmp_path / "r.toml", "--id", mine, *SHORT, "--run", tmp_path / "run", "--json")
+    value = json.loads(capsys.readouterr().out)["recipe"]
+    assert (value["method"], value["outliers"], value["weight_decay"]) == ("msp", "", 0.001)
+    assert Recipe.from_toml(tmp_path / "run/recipe.toml").method == "msp"
+
+
+def test_a_recipe_for_another_method_does_not_pretrain(mine, tmp_path, capsys):
+    (tmp_path / "r.toml").write_text("method = 'macs'\n")
+    assert "is a recipe for macs" in refused(capsys, "pretrain", "--recipe", tmp_path / "r.toml", "--id", mine, *SHORT)
+
+
+def test_random_weights_are_pointed_out_where_a_classifier_was_expected(mine, others, tmp_path, capsys):
+    run("finetune", "--id", mine, "--outliers", others, *SHORT, "--run", tmp_path / "a")
+    assert "warning: There is no --checkpoint" in capsys.readouterr().err
+    run("pretrain", "--id", mine, *SHORT, "--run", tmp_path / "b")
+    run("finetune", "--id", mine, "--outliers", others, *SHORT, "--checkpoint", tmp_path / "b", "--run", tmp_path / "c")
+    assert "--checkpoint" not in capsys.readouterr().err
+
+
+def test_outliers_that_are_the_training_images_are_refused(mine, tmp_path, capsys):
+    (tmp_path / "link").symlink_to(mine)
+    for outliers in (mine, f"{mine}/", tmp_path / "link"):
+        line = refused(capsys, "finetune", "--id", mine, "--outliers", outliers, *SHORT, "--run", tmp_path / "run")
+        assert "belong to no class" in line
+        assert "belong to no class" in refused(capsys, "sweep", "--id", mine, "--outliers", outliers, *SHORT)
+
+
+def test_a_folder_with_any_name_gives_a_recipe_that_loads_again(tmp_path, capsys):
+    folder = write_stripes(tmp_path / "📷 'of' \"us\"")
+    run("pretrain", "--id", folder, *SHORT, "--run", tmp_path / "run")
+    assert Recipe.from_toml(tmp_path / "run/recipe.toml").id == str(folder)
+
+
+def test_a_folder_whose_name_no_recipe_can_hold_is_refused_before_training(tmp_path, capsys):
+    folder = write_stripes(tmp_path / os.fsdecode(b"photos\xff"))
+    assert "UTF-8 cannot hold" in refused(capsys, "pretrain", "--id", folder, *SHORT, "--run", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--lr", "inf"], "lr must be a number, not inf"),
+        (["--lr", "nan"], "lr"),
+        (["--seed", "-1"], "seed must be at least 0"),
+        (["--momentum", "1"], "momentum"),
+        (["--batch-in", "99999999999999999999"], "batch_in"),
+        (["--epochs", "9" * 5000], "--epochs"),
+        (["--id", ""], "id must be a name or a path"),
+        (["--net", ""], "net must be a name or a path"),
+        (["--id", "~nobody-of-this-name"], "~nobody-of-this-name"),
+        (["--run", ""], "path is empty"),
+        (["--run", "/dev/null"], "name another folder"),
+        (["--run", "/dev/null/run"], "Cannot write"),
+        (["--recipe", "/dev/null"], "is a device, not a recipe"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_before_the_data_is_looked_for(arguments, words, capsys, monkeypatch):
+    monkeypatch.setenv("MACS_DATA", "nowhere")
+    assert words in refused(capsys, "pretrain", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--validation", "nan"], "--validation must be a share"),
+        (["--validation", "inf"], "--validation must be a share"),
+        (["--validation=-0.1"], "--validation must be a share"),
+        (["--validation", "1.5"], "--validation must be a share"),
+        (["--margins", "nan"], "margin must be a number"),
+        (["--margins", "0.1", "0.1"], "none of them twice"),
+        (["--seeds", "0", "0"], "none of them twice"),
+        (["--seeds=-1"], "seed must be at least 0"),
+        (["--run", "/dev/null/run"], "Cannot write"),
+        (["--options.variant", "unbounded"], "no margin to choose"),
+    ],
+)
+def test_a_mistake_in_a_sweep_gets_one_sentence_before_the_data_is_looked_for(arguments, words, capsys, monkeypatch):
+    monkeypatch.setenv("MACS_DATA", "nowhere")
+    assert words in refused(capsys, "sweep", *arguments)
+
+
+def test_the_command_that_is_recommended_fits_the_data(mine, tmp_path, capsys):
+    line = measuring(tmp_path / "a run", "digits", None)
+    words = shlex.split(line)
+    assert words[:4] == ["macs", "evaluate", str(tmp_path / "a run"), "--ood"]
+    assert len(words) > 4 and all(name.startswith("digits-") for name in words[4:])
+    assert measuring(Path("r"), "cifar10", tmp_path) == "macs evaluate r --ood FOLDER_OF_UNKNOWN_IMAGES"
+    own = "macs evaluate r --ood FOLDER_OF_UNKNOWN_IMAGES"
+    assert measuring(Path("r"), str(mine), None) == f"{own} --id FOLDER_OF_OTHER_KNOWN_IMAGES"
+    (tmp_path / "divided/test").mkdir(parents=True)
+    assert measuring(Path("r"), str(tmp_path / "divided"), None) == own
+
+
+def test_a_run_on_the_folder_above_stays_in_runs(tmp_path, monkeypatch, capsys):
+    photos = write_stripes(tmp_path / "photos")
+    work = tmp_path / "photos" / STRIPES[0]  # any folder inside will do
+    monkeypatch.chdir(work)
+    run("pretrain", "--id", "..", *SHORT, "--json")
+    assert json.loads(capsys.readouterr().out)["run"] == "runs/photos-wrn-10-1-msp-seed0"
+    assert (photos / STRIPES[0] / "runs/photos-wrn-10-1-msp-seed0/net.safetensors").exists()
