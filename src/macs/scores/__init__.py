@@ -10,7 +10,7 @@ A new score is one new file here whose class is registered with `@score("name")`
 defaults are its own authors'.
 """
 
-from macs.scores._base import FeatureScore, Known, Score, available, get, score
+from macs.scores._base import FeatureScore, Known, Score, available, blamed, get, score
 from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Score",
     "Train",
     "available",
+    "blamed",
     "fit_all",
     "get",
     "know",
