@@ -82,7 +82,14 @@ def test_the_label_is_json_that_other_tools_can_read(net, tmp_path):
     with (tmp_path / "net.safetensors").open("rb") as file:  # the format: the header's length in 8 bytes, then JSON
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     label = json.loads(header["__metadata__"]["macs"])
-    assert label == {"format": "macs-net", "version": 1, "name": "wrn-10-1", "classes": 10, "dropout": 0.2}
+    assert label == {
+        "format": "macs-net",
+        "version": 1,
+        "name": "wrn-10-1",
+        "classes": 10,
+        "dropout": 0.2,
+        "class_names": [],
+    }
 
 
 @pytest.mark.parametrize("suffix", ["pt", "pth", "ckpt"])

@@ -6,6 +6,7 @@ dicts written by torch.save. Reading either runs no code from the file, nor code
 
 import json
 import pickle
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,12 @@ class Label:
     name: str | None = None
     classes: int | None = None
     dropout: float | None = None
+    class_names: tuple[str, ...] = ()
     format: str = FORMAT
     version: int = VERSION
 
 
-def save(net: nn.Module, path: str | Path) -> None:
+def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> None:
     """Write a network as safetensors, whole or not at all."""
     path = Path(path)
     if path.suffix != ".safetensors":
@@ -46,6 +48,7 @@ def save(net: nn.Module, path: str | Path) -> None:
         name=name_of(net),
         classes=classes if isinstance(classes, int) else None,
         dropout=float(net.dropout) if isinstance(net, Net) else None,
+        class_names=tuple(class_names),
     )
     # Copies, since safetensors takes neither tied nor channels-last tensors.
     state = {
@@ -84,6 +87,12 @@ def load(
         raise MacsError(f"{path} does not fit {name} with {classes} classes: {wrong}; {hint}.")
     net.load_state_dict(state)
     return net
+
+
+def class_names(path: str | Path) -> tuple[str, ...]:
+    """The names of the classes that a file, or the file in a run folder, was saved with; empty if there are none."""
+    path = _find(Path(path))
+    return _read(path)[0].class_names
 
 
 def _find(path: Path) -> Path:
@@ -129,7 +138,7 @@ def _label(metadata: dict[str, str], path: Path) -> Label:
         raise MacsError(f"{path} is not a network: it says that it is a {told['format']}.")
     if told["version"] > VERSION:
         raise MacsError(f"{path} was written by a newer macs; upgrade to read it.")
-    label = Label(**told)
+    label = Label(**{**told, "class_names": tuple(told.get("class_names", ()))})
     numbers_fit = isinstance(label.classes, int | None) and isinstance(label.dropout, float | None)
     if not (isinstance(label.name, str) and numbers_fit):
         raise MacsError(f"{path} has a label that macs did not write: {metadata['macs']}.")
