@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from macs import methods, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.evaluation import Evaluation, measure, run_net
+from macs.evaluation.measurement import check_sets, warn_of_guessing
 from macs.methods.macs import MarginBoundedConfidence
 from macs.training.progress import Epoch
 from macs.training.recipe import Recipe
@@ -58,12 +59,9 @@ def find(
     progress: bool,
 ) -> Findings:
     """Every image passes through the network once; tables, plots and pictures come from the same answers."""
-    if test.labels is None:
-        raise MacsError(f"{test.name} has no labels to measure accuracy with; a folder needs one sub-folder a class.")
-    if not ood:
-        raise MacsError("There is no OOD set to report on; name at least one.")
+    check_sets(test, ood)
     training = read_training(Path(run)) if run is not None else None
-    name, scorer = str(score), scores.get(score) if isinstance(score, str) else score
+    name, scorer = str(score), scores.get(score)
     fitted = scores.fit_all({name: scorer}, net, test, train, precision=precision, progress=progress)
     if fitted.left_out:
         raise MacsError(fitted.left_out[name])
@@ -76,6 +74,7 @@ def find(
     unknown = [judge(title, images) for title, images in ood.items()]
     confidences = {each.title: each.confidences for each in unknown}
     numbers = measure(test.name, known.predictions == test.labels, known.confidences, confidences, score=name)
+    warn_of_guessing(numbers.accuracy, test)
     return Findings(known, unknown, numbers, training)
 
 
@@ -84,8 +83,11 @@ def read_training(folder: Path) -> Training:
     recipe, file = RunFolder(folder).recipe, folder / "metrics.jsonl"
     try:
         epochs = [Epoch(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+        finite = np.isfinite([list(asdict(epoch).values()) for epoch in epochs]).all()
     except (OSError, ValueError, TypeError) as error:
         raise MacsError(f"Cannot read the epochs of the training in {file}: {error}.") from None
+    if not finite:
+        raise MacsError(f"Some epochs of the training in {file} have numbers that are not finite; copy it again.")
     method = methods.build(recipe)
     bounded = isinstance(method, MarginBoundedConfidence) and (method.variant, method.reduction) == ("margin", "mean")
     margin: float | None = getattr(method, "margin", None)
