@@ -17,9 +17,12 @@ A confidence is higher for ID. What each number means, as shares between 0 and 1
 
 Which of them to compare with whose numbers:
 
-    the MaCS paper                  aupr and fpr95; its code takes the `fpr_rule` nearest
-    OpenOOD, pytorch-ood            fpr95 is their FPR95, aupr_trapezoid their AUPR-OUT, aupr_trapezoid_id their AUPR-IN
-    energy_ood, DivOE, MixOE        fpr95_id is their FPR95
+    the MaCS paper, OE              aupr and fpr95, by the rule `nearest`
+    OpenOOD 1.5, pytorch-ood        fpr95 is their FPR95, aupr_trapezoid their AUPR with OOD as positive (AUPR-OUT) and
+                                    aupr_trapezoid_id that with ID as positive (AUPR-IN); some OpenOOD versions swap
+                                    the two names
+    energy_ood, DivOE               aupr_id and fpr95_id, by the rule `nearest`
+    MixOE                           its TNR95 is 1 - fpr95_id, by the rule `nearest`
 
 Thresholds lie at the confidences that occur, and images of equal confidence are flagged or accepted together. Recall
 grows in jumps and rarely hits 95% exactly. `fpr_rule` says which threshold counts:

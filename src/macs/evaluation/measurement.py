@@ -168,12 +168,12 @@ def conventions(fpr_rule: FprRule) -> dict[str, str]:
         "auroc": "the same whichever class is positive",
         "aupr": "OOD positive, average precision",
         "fpr95": "OOD positive: share of ID images flagged when 95% of OOD images are caught; "
-        "the FPR95 of OpenOOD and pytorch-ood",
+        "the FPR95 of OpenOOD 1.5 and pytorch-ood",
         "aupr_id": "ID positive, average precision",
         "fpr95_id": "ID positive: share of OOD images accepted when 95% of ID images are kept; "
-        "the FPR95 of energy_ood, DivOE and MixOE",
-        "aupr_trapezoid": "OOD positive, trapezoidal rule: the AUPR-OUT of OpenOOD and pytorch-ood",
-        "aupr_trapezoid_id": "ID positive, trapezoidal rule: the AUPR-IN of OpenOOD and pytorch-ood",
+        "the FPR95 of energy_ood and DivOE, and 1 - TNR95 of MixOE",
+        "aupr_trapezoid": "OOD positive, trapezoidal rule: the AUPR-OUT of pytorch-ood and OpenOOD",
+        "aupr_trapezoid_id": "ID positive, trapezoidal rule: the AUPR-IN of pytorch-ood and OpenOOD",
         "fpr_rule": f"{fpr_rule} threshold",
         "error": "standard error over draws (ddof 1); draws resample one network's confidences",
     }

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "aupr_id": "AUPR-ID ↑", "fpr95_id": "FPR95-ID ↓"}
 CONVENTIONS = (
     "AUPR and FPR95 take OOD as positive, as the paper, OpenOOD and pytorch-ood do: FPR95 is the share of ID images\n"
-    "flagged when 95% of OOD images are caught. AUPR-ID and FPR95-ID take ID as positive, as energy_ood, DivOE and\n"
-    "MixOE do: the share of OOD images accepted when 95% of ID images are kept. AUROC is the same either way. AUPR is\n"
-    "average precision; by the trapezoidal rule, as OpenOOD and pytorch-ood have it, it is in the JSON output."
+    "flagged when 95% of OOD images are caught. AUPR-ID and FPR95-ID take ID as positive, as energy_ood and DivOE do:\n"
+    "the share of OOD images accepted when 95% of ID images are kept. AUROC is the same either way. AUPR is average\n"
+    "precision; by the trapezoidal rule, as OpenOOD and pytorch-ood have it, it is in the JSON output."
 )
 
 
