@@ -110,6 +110,10 @@ def test_what_cannot_be_evaluated_is_refused(known_test, outliers):
         macs.evaluate(net, known_test, {}, progress=False)
     with pytest.raises(MacsError, match="no score called 'mps'.*did you mean 'msp'"):
         macs.evaluate(net, known_test, {"x": outliers}, score="mps", progress=False)
+    with pytest.raises(MacsError, match="OOD sets are given with names"):
+        macs.evaluate(net, known_test, outliers, progress=False)
+    with pytest.raises(MacsError, match="A ndarray is no ImageSet"):
+        macs.evaluate(net, known_test, {"x": outliers.pixels[:]}, progress=False)
     with torch.no_grad():
         net.scale.fill_(float("nan"))
     with pytest.raises(MacsError, match="not a number"):
@@ -263,6 +267,7 @@ def arguments(on_disk: Path, id: str = "mine", weights: str = "net.safetensors")
 
 
 def test_the_command_refuses_wrong_scores_in_one_sentence(on_disk, capsys):
+    assert "no labels" in refused(capsys, *arguments(on_disk, "unknown.npy"))
     for id, name, words in (("mine", "knnn", "did you mean 'knn'"), ("undivided", "knn", "not divided into train")):
         assert words in refused(capsys, *arguments(on_disk, id), "--score", name)
 

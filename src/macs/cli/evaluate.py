@@ -99,7 +99,7 @@ def evaluate(
     names = scores.available() if "all" in names else names
     scorers = {name: scores.get(name) for name in names}  # a wrong name is an error before anything slow
     check_classes(nets.class_names(checkpoint), test, checkpoint)
-    network = nets.load(checkpoint, net, classes=len(test.classes)).to(best_device())
+    network = nets.load(checkpoint, net, classes=len(test.classes) or None).to(best_device())
     ranking = evaluate_scores(
         network,
         test,

@@ -64,7 +64,7 @@ def report(
     check_classes(nets.class_names(folder.net_file), test, run)
     evaluation = write(
         target,
-        nets.load(folder.net_file, recipe.net, classes=len(test.classes)).to(best_device()),
+        nets.load(folder.net_file, recipe.net, classes=len(test.classes) or None).to(best_device()),
         test,
         sets,
         run=run,

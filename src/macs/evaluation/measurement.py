@@ -274,6 +274,11 @@ def evaluate_scores(
 
 def check_sets(test: ImageSet, ood: Mapping[str, ImageSet]) -> None:
     """Refuse sets that cannot be measured, and point out those that were hardly meant."""
+    if not isinstance(ood, Mapping):
+        raise MacsError('OOD sets are given with names, as in {"svhn": svhn}; the names are what the table shows.')
+    for images in (test, *ood.values()):
+        if not isinstance(images, ImageSet):
+            raise MacsError(f"A {type(images).__name__} is no ImageSet; make one of it, as by ImageSet.from_array.")
     if test.labels is None:
         raise MacsError(f"{test.name} has no labels to measure accuracy with; a folder needs one sub-folder per class.")
     if not ood:
