@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench bench-peers clean
+.PHONY: demo test test-peers lint bench bench-peers clean
 
 demo: .venv/demo-installed
 	$(BIN)/macs demo
 
 test: lint
 	$(BIN)/python -m pytest
+
+test-peers: .venv-peers/installed
+	PYTHONPATH=benchmarks .venv-peers/bin/python -m pytest tests/peers
 
 lint: .venv/dev-installed
 	$(BIN)/ruff check .
@@ -23,8 +26,8 @@ bench-peers: .venv-peers/installed
 
 .venv-peers/installed: pyproject.toml constraints.txt
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet -c constraints.txt -e . scikit-learn torchmetrics pandas tqdm gdown
-	.venv-peers/bin/python -m pip install --quiet --no-deps pytorch-ood torchvision
+	.venv-peers/bin/python -m pip install --quiet -c constraints.txt -e . pytest scikit-learn torchmetrics pandas tqdm gdown
+	.venv-peers/bin/python -m pip install --quiet --no-deps pytorch-ood==0.4.0 torchvision==0.29.2
 	touch $@
 
 .venv/%-installed: pyproject.toml constraints.txt

@@ -1,4 +1,4 @@
-"""All five metrics at once, against scikit-learn."""
+"""All metrics at once, against scikit-learn."""
 
 from collections.abc import Callable
 from functools import partial

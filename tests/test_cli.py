@@ -167,7 +167,7 @@ def test_ctrl_c_promises_nothing_that_a_command_does_not_do(folders, monkeypatch
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("macs.nets.load", interrupted)
+    monkeypatch.setattr("macs.data.load", interrupted)
     net = ["--net", "wrn-10-1", "--checkpoint", folders / "nowhere"]
     run("evaluate", *net, "--id", folders / "mine", "--ood", folders / "unknown", expect=130)
     assert capsys.readouterr().err.strip() == "Stopped. Nothing is left half-written."

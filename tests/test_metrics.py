@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
 from macs import metrics
 from macs.core.errors import MacsError
@@ -20,19 +20,22 @@ def values(result):
 
 
 def by_scikit_learn(conf_in, conf_out):
-    """All five, each by its own call: OOD is positive when the score is the negative confidence."""
+    """Each by its own call: OOD is positive when the score is the negative confidence."""
     scores = np.concatenate([conf_in, conf_out]).astype(np.float64)
     is_out = np.repeat([0, 1], [len(conf_in), len(conf_out)])
-    fpr = []
+    fpr, trapezoids = [], []
     for labels, score in ((is_out, -scores), (1 - is_out, scores)):
         false, true, _ = roc_curve(labels, score, drop_intermediate=False)
         fpr.append(false[np.argmax(true >= 0.95)])
+        precision, recall, _ = precision_recall_curve(labels, score)
+        trapezoids.append(auc(recall, precision))
     return [
         roc_auc_score(is_out, -scores),
         average_precision_score(is_out, -scores),
         fpr[0],
         average_precision_score(1 - is_out, scores),
         fpr[1],
+        *trapezoids,
     ]
 
 
@@ -94,6 +97,8 @@ def test_worked_out_by_hand():
     # Accepting from 4: precision 1; from 3: two of four; from 2: three of five. The last is the first to keep 95%.
     assert result.aupr_id == pytest.approx((1 + 2 / 4 + 3 / 5) / 3, abs=1e-15)
     assert result.fpr95_id == pytest.approx(2 / 3, abs=1e-15)
+    # Between the points: precision 1 before the first OOD image, and 1/2 with 2 flagged as well, before both 3s.
+    assert result.aupr_trapezoid == pytest.approx(1 / 3 * (1 + 1) / 2 + 2 / 3 * (1 / 2 + 3 / 5) / 2, abs=1e-15)
 
 
 def test_the_two_rules_differ_where_recall_jumps_over_95_percent():
@@ -122,6 +127,7 @@ def test_turning_the_sign_and_swapping_the_sides_swaps_the_conventions():
     for conf_in, conf_out in cases(50):
         one, other = ood_metrics(conf_in, conf_out), ood_metrics(-conf_out, -conf_in)
         assert (one.aupr, one.fpr95, one.auroc) == (other.aupr_id, other.fpr95_id, other.auroc)
+        assert one.aupr_trapezoid == other.aupr_trapezoid_id
 
 
 def test_only_the_order_of_confidences_matters():
@@ -131,9 +137,10 @@ def test_only_the_order_of_confidences_matters():
 
 
 def test_the_extremes():
-    assert ood_metrics([2, 3], [0, 1, 1]) == OODMetrics(auroc=1, aupr=1, fpr95=0, aupr_id=1, fpr95_id=0)
-    assert ood_metrics([5] * 3, [5]) == OODMetrics(auroc=0.5, aupr=0.25, fpr95=1, aupr_id=0.75, fpr95_id=1)
-    assert ood_metrics([0], [1]) == OODMetrics(auroc=0, aupr=0.5, fpr95=1, aupr_id=0.5, fpr95_id=1)
+    assert ood_metrics([2, 3], [0, 1, 1]) == OODMetrics(1, 1, 0, 1, 0, 1, 1)
+    # One threshold: a straight line from precision 1 to the share of positives.
+    assert ood_metrics([5] * 3, [5]) == OODMetrics(0.5, 0.25, 1, 0.75, 1, 1.25 / 2, 1.75 / 2)
+    assert ood_metrics([0], [1]) == OODMetrics(0, 0.5, 1, 0.5, 1, 0.25, 0.25)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64])
@@ -171,10 +178,35 @@ def test_mistakes_are_named():
         ood_metrics(np.zeros((4, 10)), [0.5])
     with pytest.raises(MacsError, match="no FPR95 rule called 'last'"):
         ood_metrics([0.5], [0.5], fpr_rule="last")
-    with pytest.raises(MacsError, match="share in"):
-        drawn_metrics([0.5], [0.5], share=0)
+    for share in (0, -1, 1.01, math.nan):
+        with pytest.raises(MacsError, match="share of the ID test set"):
+            drawn_metrics([0.5], [0.5], share=share)
+    for trials in (0, -1, 10**9):
+        with pytest.raises(MacsError, match="from 1 to 10,000"):
+            drawn_metrics([0.5], [0.5], trials=trials)
+    with pytest.raises(MacsError, match="seed must not be negative"):
+        drawn_metrics([0.5], [0.5], seed=-1)
     with pytest.raises(MacsError, match="no values"):
         mean_and_error([])
+
+
+@pytest.mark.parametrize(
+    "labels", [[0, 1, 0, 1], [True, False, True, False], np.array([1.0, 1.0, 0.0, 1.0]), torch.tensor([-1, 1, 1, -1])]
+)
+def test_scores_with_labels_are_refused_in_either_order(labels):
+    confidences = [0.1, 0.9, 0.4, 0.8]
+    with pytest.raises(MacsError, match="first argument holds labels.*ood_metrics\\(confidences\\[is_id\\]"):
+        ood_metrics(labels, confidences)
+    with pytest.raises(MacsError, match="second argument holds labels"):
+        ood_metrics(confidences, labels)
+    with pytest.raises(MacsError, match="holds labels"):
+        drawn_metrics(confidences, labels, share=1)
+
+
+def test_confidences_that_resemble_labels_are_not_refused():
+    assert ood_metrics([1, 1, 1], [0.1, 0.5, 0.9]).auroc == 1  # a saturated softmax
+    assert ood_metrics([1, 1, 0], [0, 0, 1]).auroc == pytest.approx((4 + 2 / 2 + 2 / 2) / 9)  # a detector that votes
+    assert ood_metrics([0, 1], [0.5, 0.4, 0.3]).auroc == 0.5
 
 
 def test_draws_take_a_share_of_id_and_as_many_ood():

@@ -1,25 +1,29 @@
 """Evaluation: the table's numbers recomputed by scikit-learn from the network's own outputs."""
 
 import json
-import sys
+import warnings
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 
 import macs
-from macs import cli, nets, scores
-from macs.core.errors import MacsError
+from command import refused, run
+from macs import nets, scores
+from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet
 from macs.evaluation import evaluate_scores
 from macs.scores.knn import KNN
-from tiny import noise, stripes
+from tiny import STRIPES, noise, stripes
+
+pytestmark = pytest.mark.filterwarnings("ignore:The network names")  # few networks here know anything
 
 
 class Brightness(nn.Module):
@@ -106,6 +110,10 @@ def test_what_cannot_be_evaluated_is_refused(known_test, outliers):
         macs.evaluate(net, known_test, {}, progress=False)
     with pytest.raises(MacsError, match="no score called 'mps'.*did you mean 'msp'"):
         macs.evaluate(net, known_test, {"x": outliers}, score="mps", progress=False)
+    with pytest.raises(MacsError, match="OOD sets are given with names"):
+        macs.evaluate(net, known_test, outliers, progress=False)
+    with pytest.raises(MacsError, match="A ndarray is no ImageSet"):
+        macs.evaluate(net, known_test, {"x": outliers.pixels[:]}, progress=False)
     with torch.no_grad():
         net.scale.fill_(float("nan"))
     with pytest.raises(MacsError, match="not a number"):
@@ -224,16 +232,6 @@ def test_a_ranking_as_json_and_as_a_table(train, known_test, sets):
         assert words in str(ranking)
 
 
-def command(*arguments: object) -> int:
-    """Call `macs evaluate` in this process."""
-    sys.argv = ["macs", "evaluate", *map(str, arguments)]
-    try:
-        cli.main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
-
-
 @pytest.fixture
 def on_disk(tmp_path):
     """A checkpoint, and images in class folders with and without splits."""
@@ -250,22 +248,176 @@ def on_disk(tmp_path):
 
 def test_the_command_ranks_scores(on_disk, capsys):
     network = ["--net", "wrn-10-1", "--checkpoint", on_disk / "net.safetensors", "--ood", on_disk / "unknown.npy"]
-    assert command(*network, "--id", on_disk / "mine", "--score", "all", "--json") == 0
+    run("evaluate", *network, "--id", on_disk / "mine", "--score", "all", "--json")
     value = json.loads(capsys.readouterr().out)
     assert sorted(value["scores"]) == scores.available()
     assert value["fitted"]["images"] == 90 and value["net"] == "wrn-10-1"
 
-    assert command(*network, "--id", on_disk / "mine", "--score", "msp", "knn", "--fit-images", 9) == 0
+    run("evaluate", *network, "--id", on_disk / "mine", "--score", "msp", "knn", "--fit-images", 9)
     assert "Fitted to 9 training images" in capsys.readouterr().out
 
-    assert command(*network, "--id", on_disk / "undivided", "--score", "all", "--json") == 0
+    run("evaluate", *network, "--id", on_disk / "undivided", "--score", "all", "--json")
     value = json.loads(capsys.readouterr().out)
     assert "not divided into train and test" in value["left_out"]["knn"] and "msp" in value["scores"]
 
 
+def arguments(on_disk: Path, id: str = "mine", weights: str = "net.safetensors") -> list[object]:
+    network = ["--net", "wrn-10-1", "--checkpoint", on_disk / weights]
+    return ["evaluate", *network, "--ood", on_disk / "unknown.npy", "--id", on_disk / id]
+
+
 def test_the_command_refuses_wrong_scores_in_one_sentence(on_disk, capsys):
-    network = ["--net", "wrn-10-1", "--checkpoint", on_disk / "net.safetensors", "--ood", on_disk / "unknown.npy"]
+    assert "no labels" in refused(capsys, *arguments(on_disk, "unknown.npy"))
     for id, name, words in (("mine", "knnn", "did you mean 'knn'"), ("undivided", "knn", "not divided into train")):
-        assert command(*network, "--id", on_disk / id, "--score", name) == 2
-        captured = capsys.readouterr()
-        assert captured.out == "" and words in captured.err and len(captured.err.strip().splitlines()) == 1
+        assert words in refused(capsys, *arguments(on_disk, id), "--score", name)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--fit-images", -1, "must be 0, for all, or more, not -1"),
+        ("--trials", 1, "from 2 to 10,000, not 1"),
+        ("--trials", 10**12, "from 2 to 10,000"),
+        ("--share", "nan", "above 0 and at most 1, not nan"),
+        ("--share", 1.5, "above 0 and at most 1, not 1.5"),
+        ("--seed", -1, "seed must not be negative"),
+        ("--size", -1, "size must be at least 1, not -1"),
+        ("--size", 0, "size must be at least 1, not 0"),
+    ],
+)
+def test_numbers_out_of_bounds_get_one_sentence_before_anything_is_read(tmp_path, capsys, option, value, words):
+    nothing = ["evaluate", "--net", "wrn-10-1", "--checkpoint", tmp_path / "no.pt", "--id", tmp_path / "no"]
+    assert words in refused(capsys, *nothing, "--ood", tmp_path / "no.npy", option, value)
+
+
+def test_python_refuses_the_same_numbers(known_test, sets):
+    for options in ({"trials": 1}, {"share": float("nan")}, {"seed": -1}, {"fit_images": -1}):
+        with pytest.raises(MacsError, match="must"):
+            macs.evaluate(learner(), known_test, sets, progress=False, **options)
+
+
+OWN_SCORES = """
+import torch
+from macs.scores import FeatureScore, Score
+
+class Raises(Score):
+    def confidence(self, logits, features=None):
+        raise ValueError("no such thing")
+
+class Wide(Score):
+    def confidence(self, logits, features=None):
+        return logits
+
+class Listed(Score):
+    def confidence(self, logits, features=None):
+        return logits.amax(1).tolist()
+
+class NoNumber(Score):
+    def confidence(self, logits, features=None):
+        return logits.amax(1) / 0 * 0
+
+class Needy(Score):
+    def __init__(self, k):
+        self.k = k
+
+class Unfit(FeatureScore):
+    def learn(self, known):
+        raise KeyError("mean")
+
+class Half(Score):
+    def confidence(self, logits, features=None):
+        return logits.amax(1).bfloat16().requires_grad_()
+"""
+
+
+def test_faults_of_a_score_of_the_users_own_get_one_sentence(on_disk, capsys, monkeypatch):
+    (on_disk / "faulty_scores.py").write_text(OWN_SCORES)
+    monkeypatch.syspath_prepend(on_disk)
+    expected = {
+        "Raises": "The score Raises failed with ValueError: no such thing.",
+        "Wide": "The score Wide gives (20, 3) for 20 images; it must return a tensor with one confidence per image.",
+        "Listed": "The score Listed gives list for 20 images",
+        "NoNumber": "mine get a confidence that is not a number",
+        "Needy": "The score Needy failed with TypeError",
+        "Unfit": "The score Unfit failed with KeyError: 'mean'.",
+    }
+    for name, words in expected.items():
+        assert words in refused(capsys, *arguments(on_disk), "--score", f"faulty_scores:{name}")
+    names = ("msp", "faulty_scores:Raises", "faulty_scores:Unfit", "faulty_scores:Half")
+    run(*arguments(on_disk), "--score", *names, "--json")
+    value = json.loads(capsys.readouterr().out)
+    assert set(value["scores"]) == {"msp", "faulty_scores:Half"}
+    assert set(value["left_out"]) == {"faulty_scores:Raises", "faulty_scores:Unfit"}
+
+
+def test_a_network_at_chance_level_is_pointed_out(known_test, outliers):
+    class Knows(nn.Module):
+        """The right answer, or one that is always the same."""
+
+        def __init__(self, right: float) -> None:
+            super().__init__()
+            self.answers = torch.from_numpy(known_test.labels).clone()
+            self.answers[round(right * len(known_test)) :] = 3
+
+        def forward(self, pixels: Tensor) -> Tensor:
+            return nn.functional.one_hot(self.answers[torch.arange(len(pixels)) % len(self.answers)], 4).float()
+
+    with pytest.warns(MacsWarning, match="names 45.0% of the ID test images of stripes correctly.*33.3%"):
+        macs.evaluate(Knows(0.45), known_test, {"noise": outliers}, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MacsWarning)
+        macs.evaluate(Knows(0.6), known_test, {"noise": outliers}, progress=False)
+
+
+def test_sets_that_are_the_same_are_pointed_out(known_test, outliers):
+    def told(ood: dict[str, ImageSet]) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            macs.evaluate(Brightness(), known_test, ood, progress=False)
+        return [str(each.message) for each in caught if str(each.message).startswith("The OOD set")]
+
+    again = replace(outliers, pixels=outliers.pixels[:].copy())
+    (twice,) = told({"noise": outliers, "again": again})
+    assert "The OOD sets noise and again hold the same images" in twice
+    (itself,) = told({"mine": replace(known_test, name="copy")})
+    assert "The OOD set mine holds the ID test images of stripes" in itself
+    assert not told({"noise": outliers, "other": noise(len(outliers), seed=77)})
+
+
+def test_the_classes_must_be_those_of_the_network(on_disk, capsys):
+    net = nets.build("wrn-10-1", classes=3)
+    right = sorted(STRIPES)  # as folders are read
+    nets.save(net, on_disk / "right.safetensors", class_names=right)
+    nets.save(net, on_disk / "wrong.safetensors", class_names=["cat", *right[1:]])
+    nets.save(nets.build("wrn-10-1", classes=4), on_disk / "four.safetensors", class_names=[*right, "wild"])
+    run(*arguments(on_disk, weights="right.safetensors"), "--json")
+    capsys.readouterr()
+    wrong = refused(capsys, *arguments(on_disk, weights="wrong.safetensors"))
+    assert "class 0 is 'horizontal' in" in wrong and "and 'cat' in" in wrong
+    assert "3 in" in refused(capsys, *arguments(on_disk, weights="four.safetensors"))
+
+
+def test_names_with_markup_are_printed_as_they_are(known_test, outliers):
+    ood = {"[/red]": outliers, "[bold]x": noise(40, seed=5)}
+    test = replace(known_test, name="[/]mine")
+    text = str(macs.evaluate(Brightness(), test, ood, progress=False))
+    assert "[/red]" in text and "[bold]x" in text and "[/]mine" in text
+    assert "[/red]" in str(evaluate_scores(Brightness(), test, ood, ["msp", "energy"], progress=False))
+
+
+def test_a_score_may_be_given_as_its_class(train, known_test, sets):
+    by_class = macs.evaluate(learner(), known_test, sets, score=KNN, train=train, progress=False)
+    assert by_class.sets == macs.evaluate(learner(), known_test, sets, score="knn", train=train, progress=False).sets
+    with pytest.raises(MacsError, match="not a score"):
+        macs.evaluate(learner(), known_test, sets, score=7, progress=False)
+
+
+def test_json_has_the_trapezoidal_aupr_of_openood_and_pytorch_ood(table, known_test, outliers):
+    conf_in, conf_out = (by_hand(images)[1] for images in (known_test, outliers))
+    is_ood, unsure = np.repeat([0, 1], [len(conf_in), len(conf_out)]), -np.r_[conf_in, conf_out].astype(np.float32)
+    value = table.as_dict()
+    for name, labels, values in (("aupr_trapezoid", is_ood, unsure), ("aupr_trapezoid_id", 1 - is_ood, -unsure)):
+        precision, recall, _ = precision_recall_curve(labels, values)
+        assert value["ood"]["noise"]["full"][name] == pytest.approx(auc(recall, precision), abs=1e-4)
+        assert "OpenOOD" in value["conventions"][name]
+        assert name in value["mean"]["full"] and name in value["mean"]["draws"]

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -18,9 +19,11 @@ import macs
 from macs import report
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.metrics import METRICS
+from macs.evaluation.tables import TITLES
 from macs.report.page import percent, short
 from tiny import noise, stripes
+
+pytestmark = pytest.mark.filterwarnings("ignore:The network names", "ignore:The OOD set")
 
 VOID = {"meta", "link", "img", "input", "br"}
 
@@ -90,11 +93,11 @@ def test_both_protocols_hold_the_numbers_of_the_evaluation(written, page):
     numbers = macs.evaluate(written.net, written.test, written.ood, precision="float32", progress=False).as_dict()
     full, draws = rows(page, "full"), rows(page, "draws")
     for (name, result), cells, drawn in zip(numbers["ood"].items(), full, draws, strict=False):
-        assert cells == [name, str(result["images"]), *(f"{100 * result['full'][metric]:.2f}" for metric in METRICS)]
-        for metric, cell in zip(METRICS, drawn[2:], strict=True):
+        assert cells == [name, str(result["images"]), *(f"{100 * result['full'][metric]:.2f}" for metric in TITLES)]
+        for metric, cell in zip(TITLES, drawn[2:], strict=True):
             values = 100 * np.array([draw[metric] for draw in result["draws"]])
             assert cell == f"{values.mean():.2f} ± {values.std(ddof=1) / np.sqrt(10):.2f}"
-    assert full[-1] == ["mean", "", *(f"{100 * numbers['mean']['full'][metric]:.2f}" for metric in METRICS)]
+    assert full[-1] == ["mean", "", *(f"{100 * numbers['mean']['full'][metric]:.2f}" for metric in TITLES)]
     assert [row[1] for row in draws] == ["30", "30", "30", ""]  # a fifth of 150
     assert len(full) == len(draws) == 4
 
@@ -258,7 +261,9 @@ def test_what_cannot_be_reported_is_refused_and_nothing_is_written(written, tmp_
     refused("no recipe at", run=tmp_path)
     (tmp_path / "recipe.toml").write_text((written.run / "recipe.toml").read_text())
     refused("metrics.jsonl", run=tmp_path)
-    for broken in ('{"epoch": 1', '{"epoch": 1}', "7"):
+    whole = (written.run / "metrics.jsonl").read_text().splitlines()[0]
+    worded, endless = ({**json.loads(whole), "loss": value} for value in ("0.5", math.nan))
+    for broken in ('{"epoch": 1', '{"epoch": 1}', "7", json.dumps(worded), json.dumps(endless), "\xff"):
         (tmp_path / "metrics.jsonl").write_text(broken)
         refused("metrics.jsonl", run=tmp_path)
     assert not target.exists()

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 from PIL import Image
 
 import macs
+from command import needs_torch, refused
 from command import run as command
 from macs import demo, nets
 from macs.cli.report import _ood_sets
@@ -66,18 +65,14 @@ def test_training_images_are_not_reported_on_as_if_they_were_new(run, tmp_path, 
 
 
 def test_mistakes_get_one_sentence(run, tmp_path, capsys):
-    def refused(*arguments: object) -> str:
-        command("report", *arguments, expect=2)
-        (line,) = capsys.readouterr().err.strip().splitlines()
-        return line
-
-    assert "nowhere" in refused("nowhere", "--ood", "svhn")
-    assert "did you mean 'svhn'" in refused(run, "--ood", "svnh")
-    assert "--ood" in refused(run, "--data", tmp_path)
+    assert "nowhere" in refused(capsys, "report", "nowhere", "--ood", "svhn")
+    assert "did you mean 'svhn'" in refused(capsys, "report", run, "--ood", "svnh")
+    assert "--ood" in refused(capsys, "report", run, "--data", tmp_path)
     (tmp_path / "file").touch()
-    assert "Cannot write" in refused(run, "--ood", tmp_path / "noise.npy", "--out", tmp_path / "file/page.html")
+    elsewhere = ["--out", tmp_path / "file/page.html"]
+    assert "Cannot write" in refused(capsys, "report", run, "--ood", tmp_path / "noise.npy", *elsewhere)
     (run / "net.safetensors").unlink()
-    assert "not finished" in refused(run, "--ood", tmp_path / "noise.npy")
+    assert "not finished" in refused(capsys, "report", run, "--ood", tmp_path / "noise.npy")
 
 
 def test_without_names_the_ood_sets_that_are_there_are_taken(tmp_path):
@@ -87,8 +82,23 @@ def test_without_names_the_ood_sets_that_are_there_are_taken(tmp_path):
         _ood_sets("cifar10", tmp_path)
 
 
+def test_no_file_of_the_run_is_overwritten(run, tmp_path, capsys):
+    before = {path: path.read_bytes() for path in run.iterdir()}
+    for name in ("recipe.toml", "metrics.jsonl", "state.pt", "net.safetensors"):
+        line = refused(capsys, "report", run, "--ood", tmp_path / "noise.npy", "--out", run / name)
+        assert "belongs to the run" in line
+        with pytest.raises(MacsError, match="belongs to the run"):
+            macs.report.write(run / name, nets.load(run), stripes(5, 0), {"noise": noise(5, 1)}, progress=False)
+    assert {path: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_images_of_other_classes_are_refused(run, tmp_path, capsys):
+    save_images(tmp_path / "new", 4)
+    (tmp_path / "new/plain").rename(tmp_path / "new/spotted")
+    line = refused(capsys, "report", run, "--ood", tmp_path / "noise.npy", "--id", tmp_path / "new")
+    assert "'spotted'" in line and "'plain'" in line
+    assert not (run / "report.html").exists()
+
+
 def test_help_does_not_import_torch():
-    code = "import sys; sys.argv = ['macs', 'report', '--help']; from macs.cli import main\ntry:\n    main()\n" \
-        "except SystemExit:\n    pass\nimport macs.report\nsys.exit('torch' in sys.modules)"  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "--ood" in done.stdout, done.stderr
+    assert not needs_torch("report", "--help")

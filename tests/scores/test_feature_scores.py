@@ -247,3 +247,12 @@ def test_features_far_from_all_training_features_get_less_confidence(name):
     far = TRAIN.copy()
     far[:, ::2] = 20 * far[:, ::-2]
     assert np.median(confidences(scores.get(name), TRAIN)) > np.median(confidences(scores.get(name), far))
+
+
+@pytest.mark.parametrize("name", READ_FEATURES)
+def test_fitting_leaves_gradients_alone(name):
+    plain = known()
+    tensors = {key: getattr(plain, key).clone().requires_grad_() for key in ("logits", "features", "weight", "bias")}
+    fitted = scores.get(name).fit(replace(plain, **tensors))
+    found = fitted.confidence(torch.tensor(logits_of(TEST)), torch.tensor(TEST))
+    assert not found.requires_grad and found.numpy() == pytest.approx(confidences(scores.get(name)))

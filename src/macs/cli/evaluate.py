@@ -1,5 +1,6 @@
 """`macs evaluate`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -75,8 +76,10 @@ def evaluate(
     """
     from macs.data import load
     from macs.data.loading import undivided
-    from macs.training.runs import RunFolder
+    from macs.evaluation.protocol import check_protocol
+    from macs.training.runs import RunFolder, check_classes
 
+    check_protocol(trials, share, seed, fit_images)
     if run is not None:
         folder = RunFolder(run)
         recipe = folder.finished_recipe()
@@ -87,9 +90,10 @@ def evaluate(
         raise MacsError("Name a run folder, or give --net, --checkpoint and --id.")
     else:
         recipe = Recipe(net=net, id=id, method="msp")
-    size = size or recipe.size
-    test = load(id, "test", root=data, size=size)
-    sets = {name: load(name, "test", root=data, size=size) for name in ood}
+    if size is not None:
+        recipe = replace(recipe, size=size)  # which knows the sizes that there are
+    test = load(id, "test", root=data, size=recipe.size)
+    sets = {name: load(name, "test", root=data, size=recipe.size) for name in ood}
 
     from macs import methods, nets, scores
     from macs.core.devices import best_device
@@ -98,13 +102,14 @@ def evaluate(
     names = score or [methods.build(recipe).score]
     names = scores.available() if "all" in names else names
     scorers = {name: scores.get(name) for name in names}  # a wrong name is an error before anything slow
-    network = nets.load(checkpoint, net, len(test.classes), normalisation=normalisation).to(best_device())
+    check_classes(nets.class_names(checkpoint), test, checkpoint)
+    network = nets.load(checkpoint, net, len(test.classes) or None, normalisation=normalisation).to(best_device())
     ranking = evaluate_scores(
         network,
         test,
         sets,
         list(scorers),
-        train=lambda: _training_images(id, data, size),
+        train=lambda: _training_images(id, data, recipe.size),
         fit_images=fit_images,
         trials=trials,
         share=share,

@@ -42,11 +42,14 @@ def report(
     out
         File to write [default: report.html in the run folder].
     """
+    from macs.core.files import output_file
     from macs.data import load
     from macs.data.loading import undivided
-    from macs.training.runs import RunFolder
+    from macs.training.runs import RunFolder, check_classes
 
     folder = RunFolder(run)
+    target = run / "report.html" if out is None else out
+    output_file(target)
     recipe = folder.finished_recipe()
     if id is None and undivided(recipe.id):
         raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
@@ -58,10 +61,10 @@ def report(
     from macs.core.devices import best_device
     from macs.report import write
 
-    target = out or run / "report.html"
+    check_classes(nets.class_names(folder.net_file), test, run)
     evaluation = write(
         target,
-        nets.load(folder.net_file, recipe.net, classes=len(test.classes)).to(best_device()),
+        nets.load(folder.net_file, recipe.net, classes=len(test.classes) or None).to(best_device()),
         test,
         sets,
         run=run,

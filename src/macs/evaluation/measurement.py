@@ -19,14 +19,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from macs.core.console import track
+from macs.core.console import track, warn
 from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import scoring_batches, to_float
-from macs.inference import BATCH, inference
+from macs.evaluation.protocol import check_protocol
+from macs.inference import BATCH, Outputs, inference
 from macs.metrics import METRICS, FprRule, OODMetrics, drawn_metrics, mean_and_error, ood_metrics
-from macs.scores import LIMIT, Score, Train, available, fit_all, get
+from macs.scores import LIMIT, Score, Train, available, blamed, fit_all, get
+
+ALIKE = 64  # images at the start of two sets that are compared to tell whether the sets are the same
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,17 @@ class Answers:
 
     predictions: NDArray[np.int64]
     confidences: NDArray[np.float32]
+    fault: str = ""  # why there are no confidences, if the score failed
 
     def checked(self, images: str) -> Self:
-        """These answers, or an error if a confidence is no number."""
+        """These answers, or an error if there are none or a confidence is no number."""
+        if self.fault:
+            raise MacsError(self.fault)
         if broken := np.count_nonzero(np.isnan(self.confidences)):
-            raise MacsError(f"The network gives {broken} images of {images} a confidence that is not a number.")
+            raise MacsError(
+                f"{broken} of {len(self.confidences)} images of {images} get a confidence that is not a number; look "
+                "at the network's logits for them, then at the score."
+            )
         return self
 
 
@@ -65,6 +74,11 @@ class Evaluation:
     accuracy: float
     draw_accuracies: list[float]
     sets: list[SetResult]
+
+    @property
+    def drawn(self) -> int:
+        """ID images in a draw."""
+        return max(1, int(self.images * self.share))
 
     def mean(self, metric: str) -> float:
         """The mean over the OOD sets, full protocol."""
@@ -153,9 +167,13 @@ def conventions(fpr_rule: FprRule) -> dict[str, str]:
         "unit": "shares between 0 and 1",
         "auroc": "the same whichever class is positive",
         "aupr": "OOD positive, average precision",
-        "fpr95": "OOD positive: share of ID images flagged when 95% of OOD images are caught",
+        "fpr95": "OOD positive: share of ID images flagged when 95% of OOD images are caught; "
+        "the FPR95 of OpenOOD 1.5 and pytorch-ood",
         "aupr_id": "ID positive, average precision",
-        "fpr95_id": "ID positive: share of OOD images accepted when 95% of ID images are kept",
+        "fpr95_id": "ID positive: share of OOD images accepted when 95% of ID images are kept; "
+        "the FPR95 of energy_ood and DivOE, and 1 - TNR95 of MixOE",
+        "aupr_trapezoid": "OOD positive, trapezoidal rule: the AUPR-OUT of pytorch-ood and OpenOOD",
+        "aupr_trapezoid_id": "ID positive, trapezoidal rule: the AUPR-IN of pytorch-ood and OpenOOD",
         "fpr_rule": f"{fpr_rule} threshold",
         "error": "standard error over draws (ddof 1); draws resample one network's confidences",
     }
@@ -217,13 +235,9 @@ def evaluate_scores(
 
     A score that cannot be computed is left out, with the reason; it is an error only if none can.
     """
-    if test.labels is None:
-        raise MacsError(f"{test.name} has no labels to measure accuracy with; a folder needs one sub-folder a class.")
-    if not ood:
-        raise MacsError("There is no OOD set to evaluate on; name at least one.")
-    if trials < 2 or not 0 < share <= 1:
-        raise MacsError(f"The draws need at least 2 trials and a share in (0, 1], not {trials} and {share}.")
-    wanted = {str(each): get(each) if isinstance(each, str) else each for each in scores or available()}
+    check_protocol(trials, share, seed, fit_images)
+    check_sets(test, ood)
+    wanted = {str(each): get(each) for each in scores or available()}
     fit = fit_all(wanted, net, test, train, limit=fit_images, seed=seed, precision=precision, progress=progress)
     sets = (test, *ood.values()) if fit.scores else ()
     answers = {images: run_scores(net, images, fit.scores, precision, progress) for images in sets}
@@ -248,6 +262,7 @@ def evaluate_scores(
             left_out[name] = str(error)
     if not evaluations:
         raise MacsError(" ".join(dict.fromkeys(left_out.values())))
+    warn_of_guessing(evaluations[0].accuracy, test)
     return Ranking(
         evaluations=sorted(evaluations, key=lambda each: -each.mean("auroc")),
         left_out=left_out,
@@ -255,6 +270,42 @@ def evaluate_scores(
         train_images=fit.images,
         fitted=[name for name, scorer in fit.scores.items() if scorer.needs_training],
     )
+
+
+def check_sets(test: ImageSet, ood: Mapping[str, ImageSet]) -> None:
+    """Refuse sets that cannot be measured, and point out those that were hardly meant."""
+    if not isinstance(ood, Mapping):
+        raise MacsError('OOD sets are given with names, as in {"svhn": svhn}; the names are what the table shows.')
+    for images in (test, *ood.values()):
+        if not isinstance(images, ImageSet):
+            raise MacsError(f"A {type(images).__name__} is no ImageSet; make one of it, as by ImageSet.from_array.")
+    if test.labels is None:
+        raise MacsError(f"{test.name} has no labels to measure accuracy with; a folder needs one sub-folder per class.")
+    if not ood:
+        raise MacsError("There is no OOD set to measure; name at least one.")
+    for place, (name, images) in enumerate(ood.items()):
+        if same_images(images, test):
+            warn(f"The OOD set {name} holds the ID test images of {test.name}, from which nothing can tell it apart.")
+        for earlier in list(ood)[:place]:
+            if same_images(images, ood[earlier]):
+                warn(f"The OOD sets {earlier} and {name} hold the same images, which count twice in the means.")
+
+
+def same_images(one: ImageSet, other: ImageSet) -> bool:
+    """Whether two sets are as many images of one size, and begin alike."""
+    if one is other or one.pixels.shape != other.pixels.shape:
+        return one is other
+    return np.array_equal(one.pixels[:ALIKE], other.pixels[:ALIKE])
+
+
+def warn_of_guessing(accuracy: float, test: ImageSet) -> None:
+    """Point out a network that hardly knows the images that it should know."""
+    chance = 1 / len(test.classes)
+    if len(test.classes) > 1 and accuracy <= 1.5 * chance:
+        warn(
+            f"The network names {accuracy:.1%} of the ID test images of {test.name} correctly, where guessing gives "
+            f"{chance:.1%}; check the weights, the order of the classes and the images before you believe its numbers."
+        )
 
 
 def measure(
@@ -292,27 +343,52 @@ def run_net(
     net: nn.Module, images: ImageSet, score: str | Score, precision: str = "auto", progress: bool = False
 ) -> Answers:
     """One pass over a set: a prediction and a confidence for each image. A score that needs it must be fitted."""
-    scorer = get(score) if isinstance(score, str) else score
-    return run_scores(net, images, {"": scorer}, precision, progress)[""].checked(images.name)
+    return run_scores(net, images, {"": get(score)}, precision, progress)[""].checked(images.name)
 
 
 def run_scores(
     net: nn.Module, images: ImageSet, scorers: Mapping[str, Score], precision: str = "auto", progress: bool = False
 ) -> dict[str, Answers]:
-    """One pass over a set for all scores but those of the pixels, which make passes of their own."""
+    """One pass over a set for all scores but those of the pixels, which make passes of their own.
+
+    A score that fails costs the others nothing: its answers say why it failed.
+    """
     predictions: list[Tensor] = []
     confidences: dict[str, list[Tensor]] = {name: [] for name in scorers}
+    faults: dict[str, str] = {}
     needs_features = any(scorer.needs_features for scorer in scorers.values())
     batches = track(scoring_batches(images, BATCH), -(-len(images) // BATCH), f"scoring {images.name}", progress)
     with inference(net, precision, needs_features) as run:
         for batch in batches:
-            logits, features = run(batch)
-            predictions.append(logits.argmax(dim=1).cpu())
+            outputs = run(batch)
+            predictions.append(outputs.logits.argmax(dim=1).cpu())
             for name, scorer in scorers.items():
-                if scorer.needs_pixels:
-                    found = scorer.from_pixels(net, to_float(batch, device_of(net)))
-                else:
-                    found = scorer.confidence(logits, features)
-                confidences[name].append(found.cpu())
+                if name in faults:
+                    continue
+                try:
+                    confidences[name].append(_ask(scorer, net, batch, outputs))
+                except MacsError as error:
+                    faults[name] = str(error)
     predicted = torch.cat(predictions).numpy()
-    return {name: Answers(predicted, torch.cat(parts).numpy()) for name, parts in confidences.items()}
+    return {
+        name: Answers(predicted, np.empty(0, np.float32), faults[name])
+        if name in faults
+        else Answers(predicted, torch.cat(parts).numpy())
+        for name, parts in confidences.items()
+    }
+
+
+def _ask(scorer: Score, net: nn.Module, batch: Tensor, outputs: Outputs) -> Tensor:
+    """A batch's confidences by one score."""
+    with blamed(scorer):
+        if scorer.needs_pixels:
+            found = scorer.from_pixels(net, to_float(batch, device_of(net)))
+        else:
+            found = scorer.confidence(*outputs)
+    if not isinstance(found, Tensor) or found.shape != (len(batch),):
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise MacsError(
+            f"The score {type(scorer).__name__} gives {shape} for {len(batch)} images; it must return a tensor with "
+            "one confidence per image."
+        )
+    return found.detach().to("cpu", torch.promote_types(found.dtype, torch.float32))

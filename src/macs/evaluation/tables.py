@@ -8,34 +8,35 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from macs.metrics import METRICS, mean_and_error
+from macs.metrics import mean_and_error
 
 if TYPE_CHECKING:
     from macs.evaluation import Evaluation, Ranking
 
 TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "aupr_id": "AUPR-ID ↑", "fpr95_id": "FPR95-ID ↓"}
 CONVENTIONS = (
-    "AUPR and FPR95 take OOD as positive, as the paper does: FPR95 is the share of ID images flagged when 95% of OOD\n"
-    "images are caught. AUPR-ID and FPR95-ID take ID as positive: the share of OOD images accepted when 95% of ID\n"
-    "images are kept. AUROC is the same either way."
+    "AUPR and FPR95 take OOD as positive, as the paper, OpenOOD and pytorch-ood do: FPR95 is the share of ID images\n"
+    "flagged when 95% of OOD images are caught. AUPR-ID and FPR95-ID take ID as positive, as energy_ood and DivOE do:\n"
+    "the share of OOD images accepted when 95% of ID images are kept. AUROC is the same either way. AUPR is average\n"
+    "precision; by the trapezoidal rule, as OpenOOD and pytorch-ood have it, it is in the JSON output."
 )
 
 
 def evaluation_tables(evaluation: "Evaluation") -> RenderableType:
     """Both protocols of an evaluation, one table each."""
-    drawn = int(evaluation.images * evaluation.share)
+    drawn = evaluation.drawn
     trials = len(evaluation.draw_accuracies)
     accuracy = mean_and_error(evaluation.draw_accuracies)
     full = table(f"Full sets: {evaluation.images:,} ID images of {evaluation.id}, score {evaluation.score}", "images")
     draws = table(f"{trials} draws of {drawn:,} ID images and as many OOD: mean ± standard error", "images")
     for result in evaluation.sets:
-        full.add_row(result.name, f"{result.images:,}", *(percent(getattr(result.full, m)) for m in METRICS))
-        values = ([getattr(draw, m) for draw in result.draws] for m in METRICS)
-        draws.add_row(result.name, f"{min(drawn, result.images):,}", *(with_error(v) for v in values))
+        full.add_row(escape(result.name), f"{result.images:,}", *(percent(getattr(result.full, m)) for m in TITLES))
+        values = ([getattr(draw, m) for draw in result.draws] for m in TITLES)
+        draws.add_row(escape(result.name), f"{min(drawn, result.images):,}", *(with_error(v) for v in values))
     full.add_section()
-    full.add_row("mean", "", *(percent(evaluation.mean(m)) for m in METRICS))
+    full.add_row("mean", "", *(percent(evaluation.mean(m)) for m in TITLES))
     draws.add_section()
-    draws.add_row("mean", "", *(with_error(evaluation.draw_means(m)) for m in METRICS))
+    draws.add_row("mean", "", *(with_error(evaluation.draw_means(m)) for m in TITLES))
     return Group(
         f"ID accuracy {percent(evaluation.accuracy)}% (draws: {percent(accuracy[0])} ± {percent(accuracy[1])})",
         full,
@@ -54,8 +55,8 @@ def ranking_table(ranking: "Ranking") -> RenderableType:
     for title in (*metrics, *(f"{escape(result.name)}\n{metrics[0]}" for result in best.sets)):
         made.add_column(title, justify="right", min_width=5)
     for each in ranking.evaluations:
-        means = (percent(each.mean(metric)) for metric in METRICS)
-        made.add_row(each.score, *means, *(percent(result.full.auroc) for result in each.sets))
+        means = (percent(each.mean(metric)) for metric in TITLES)
+        made.add_row(escape(each.score), *means, *(percent(result.full.auroc) for result in each.sets))
     notes = [escape(f"{name} is left out: {reason}") for name, reason in ranking.left_out.items()]
     if ranking.fitted:
         images = f"{ranking.train_images:,} training images of {ranking.train}"
@@ -79,7 +80,7 @@ def threshold(evaluation: "Evaluation") -> str:
 
 def table(title: str, *columns: str) -> Table:
     """An empty table with a column for each metric."""
-    made = Table(title=title, title_justify="left")
+    made = Table(title=escape(title), title_justify="left")
     made.add_column("OOD set")
     for name in (*columns, *TITLES.values()):
         made.add_column(name, justify="right", no_wrap=True)

@@ -12,6 +12,7 @@ from macs import methods, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.evaluation import Evaluation, measure, run_net
+from macs.evaluation.measurement import check_sets, warn_of_guessing
 from macs.methods.macs import MarginBoundedConfidence
 from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder
@@ -56,12 +57,9 @@ def find(
     progress: bool,
 ) -> Findings:
     """Every image passes through the network once; tables, plots and pictures come from the same answers."""
-    if test.labels is None:
-        raise MacsError(f"{test.name} has no labels to measure accuracy with; a folder needs one sub-folder a class.")
-    if not ood:
-        raise MacsError("There is no OOD set to report on; name at least one.")
+    check_sets(test, ood)
     training = read_training(Path(run)) if run is not None else None
-    name, scorer = str(score), scores.get(score) if isinstance(score, str) else score
+    name, scorer = str(score), scores.get(score)
     fitted = scores.fit_all({name: scorer}, net, test, train, precision=precision, progress=progress)
     if fitted.left_out:
         raise MacsError(fitted.left_out[name])
@@ -74,6 +72,7 @@ def find(
     unknown = [judge(title, images) for title, images in ood.items()]
     confidences = {each.title: each.confidences for each in unknown}
     numbers = measure(test.name, known.predictions == test.labels, known.confidences, confidences, score=name)
+    warn_of_guessing(numbers.accuracy, test)
     return Findings(known, unknown, numbers, training)
 
 

@@ -15,8 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import macs
-from macs.evaluation.tables import with_error
-from macs.metrics import METRICS
+from macs.evaluation.tables import TITLES, with_error
 from macs.report import charts, history, pictures, thresholds
 from macs.report.findings import Findings
 
@@ -83,8 +82,8 @@ def content(findings: Findings) -> dict[str, Any]:
         ],
         "pictures": pictures.least_confident(known, classes, count),
         "evaluation": evaluation,
-        "metrics": METRICS,
-        "drawn": max(1, int(evaluation.images * evaluation.share)),
+        "metrics": list(TITLES),
+        "drawn": evaluation.drawn,
         "by_auroc": sorted(evaluation.sets, key=lambda result: result.full.auroc),
         "training": findings.training,
         "history": history.charts(findings.training) if findings.training else [],

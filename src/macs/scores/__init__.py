@@ -6,11 +6,11 @@ Convention: a confidence is higher for ID, and `confidence >= tau` is ID (MaCS p
     knn = macs.scores.get("knn").fit(macs.scores.know(net, train))
     knn.confidence(logits, features)
 
-A new score is one new file here whose class is registered with `@score("name")`. Its fields are its settings, and their
-defaults are its own authors'.
+A new score is one new file here whose class is registered with `@score("name")`. Its fields are its settings; its
+docstring says whose their defaults are.
 """
 
-from macs.scores._base import FeatureScore, Known, Score, available, get, score
+from macs.scores._base import FeatureScore, Known, Score, available, blamed, get, score
 from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Score",
     "Train",
     "available",
+    "blamed",
     "fit_all",
     "get",
     "know",

@@ -1,6 +1,8 @@
 """What all scores share: the class to subclass, what a score may be fitted to, and the names."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from torch import Tensor, nn
@@ -25,6 +27,13 @@ class Known:
 
     def __len__(self) -> int:
         return len(self.features)
+
+    def detached(self) -> "Known":
+        """The same numbers without the graph that they were computed by."""
+        logits, features, weight, bias = (
+            tensor.detach() for tensor in (self.logits, self.features, self.weight, self.bias)
+        )
+        return replace(self, logits=logits, features=features, weight=weight, bias=bias)
 
 
 class Score:
@@ -79,7 +88,7 @@ class FeatureScore(Score):
                 f"{type(self).__name__} is fitted to ID training images and there are none; give them as `train`, "
                 "or choose a score that needs none."
             )
-        self.learn(known)
+        self.learn(known.detached())
         self.fitted = True
         return self
 
@@ -93,12 +102,30 @@ class FeatureScore(Score):
 score: Registry[type[Score]] = Registry("macs.scores", "score")
 
 
-def get(name: str) -> Score:
-    """A new score by its name, or by 'module:Class' for one of your own."""
-    chosen = score[name]
+def get(name: str | Score) -> Score:
+    """A new score by its name, or by 'module:Class' for one of your own; a score that is one already stays as it is."""
+    if isinstance(name, Score):
+        return name
+    chosen = score[name] if isinstance(name, str) else name
     if not (isinstance(chosen, type) and issubclass(chosen, Score)):
         raise MacsError(f"{name} is not a score: it must be a subclass of macs.scores.Score.")
-    return chosen()
+    with blamed(chosen):
+        return chosen()
+
+
+@contextmanager
+def blamed(score: Score | type[Score]) -> Iterator[None]:
+    """Whatever a score of the user's own raises becomes one sentence that names it."""
+    try:
+        yield
+    except MacsError:
+        raise
+    except Exception as error:
+        kind = score if isinstance(score, type) else type(score)
+        if kind.__module__.startswith("macs.scores."):
+            raise  # a fault of ours
+        first = (str(error).splitlines() or [""])[0]
+        raise MacsError(f"The score {kind.__name__} failed with {type(error).__name__}: {first}.") from error
 
 
 def available() -> list[str]:

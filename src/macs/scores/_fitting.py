@@ -16,7 +16,7 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import scoring_batches, to_float
 from macs.inference import BATCH, inference
-from macs.scores._base import Known, Score
+from macs.scores._base import Known, Score, blamed
 
 LIMIT = 10_000  # training images: enough for every score here, and a fifth of the cost of CIFAR's 50,000
 Train = ImageSet | Callable[[], ImageSet] | None  # a function is called only if a score needs training images
@@ -67,7 +67,8 @@ def fit_all(
     for name, score in scores.items():
         try:
             if score.needs_features:
-                score.fit(training() if score.needs_training else layer())
+                with blamed(score):
+                    score.fit(training() if score.needs_training else layer())
             ready[name] = score
         except MacsError as error:
             left_out[name] = str(error)

@@ -10,7 +10,8 @@
     confidence(x) = log sum_k exp(W h' + b)_k        in (-inf, inf)
 
 Djurisic, Bozanic, Ashok, Liu: Extremely Simple Activation Shaping for Out-of-Distribution Detection, ICLR 2023. p = 90
-for ASH-S and 65 for the others are the settings of their code.
+for ASH-S is what their code sets for ImageNet; for CIFAR-10 and CIFAR-100 it sets 95. For the others it sets nothing,
+and p = 65 is the default of its functions.
 """
 
 from dataclasses import dataclass

@@ -5,7 +5,7 @@
 c is a percentile of all features of ID training images.
 
 Sun, Guo, Li: ReAct: Out-of-distribution Detection With Rectified Activations, NeurIPS 2021. The 90th percentile is
-theirs.
+theirs; their code for ImageNet takes it over validation images, ours over training images.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,8 @@ alpha r is the logit of an extra, virtual class. Its softmax probability, the pa
 above rises. R holds the eigenvectors of sum_i (f_i - o)(f_i - o)^T after the `dimensions` largest.
 
 Wang, Li, Feng, Zhang: ViM: Out-Of-Distribution with Virtual-logit Matching, CVPR 2022. The principal space has 1000
-dimensions of 2048 features or more and 512 of 768 or more, as in their code; of fewer features, half.
+dimensions of 2048 features or more and 512 of 768 or more, as in their code for ImageNet. Of fewer features it has
+half, which is our choice: their 512 would leave little or nothing outside.
 """
 
 from dataclasses import dataclass
