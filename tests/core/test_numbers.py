@@ -25,5 +25,5 @@ def test_the_ends_are_in_or_out():
 def test_an_image_has_a_size_that_fits_into_memory():
     assert image_size(32) == 32
     for size in (0, -1, 10**9):
-        with pytest.raises(MacsError, match=f"at least 1 and at most 4096, not {size}"):
+        with pytest.raises(MacsError, match=f"at least 1 and at most 1024, not {size}"):
             image_size(size)

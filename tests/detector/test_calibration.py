@@ -16,6 +16,7 @@ from macs.detector.calibration import (
     rank,
     thresholds_by_class,
 )
+from macs.detector.label import fitted
 
 TRIALS = 2000
 
@@ -117,7 +118,7 @@ def test_a_record_survives_json(per_class):
         score="msp",
         data="x",
     )
-    again = Calibration.from_dict(json.loads(json.dumps(record.as_dict())))
+    again = fitted(Calibration, json.loads(json.dumps(record.as_dict())), "")
     assert again == record
     assert again.values.dtype == np.float32 and again.values.shape == ((3,) if per_class else ())
     assert record.accuracy == pytest.approx(1 / 3)

@@ -3,8 +3,10 @@
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +108,65 @@ def test_a_broken_file_gets_a_row_and_the_exit_code_says_so(root, capsys, tmp_pa
     assert captured.err.strip() == "2 of 3 images could not be read; their rows say why."
 
 
+def test_a_broken_file_whose_name_is_no_text_takes_nothing_with_it(root, capsys, tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    Image.new("RGB", (9, 9)).save(images / "a.png")
+    (images / os.fsdecode(b"b\xff.png")).touch()
+    for suffix in (".csv", ".jsonl", ".txt", ".parquet"):
+        out = tmp_path / f"x{suffix}"
+        run("predict", images, "--detector", root / "d.safetensors", "--out", out, expect=1)
+        assert b"b\\xff.png" in out.read_bytes() or b"b\\\\xff.png" in out.read_bytes()
+        captured = capsys.readouterr()
+        assert captured.out == "" and "2 images:" in captured.err and "1 that could not be read" in captured.err
+
+
+def test_the_counts_come_last_and_leave_standard_output_alone(root, capsys, tmp_path):
+    run(
+        "predict", root / "unknown", "--detector", root / "d.safetensors", "--out", tmp_path / "x.csv", "--threshold", 2
+    )
+    captured = capsys.readouterr()
+    assert captured.err.strip() == f"{tmp_path / 'x.csv'} holds 20 images: 0 ID, 20 OOD." and captured.out == ""
+
+
+def test_examples_in_help_stand_on_lines_of_their_own(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    for command in ("calibrate", "predict", "export", "report", "evaluate", "sweep", "reproduce"):
+        run(command, "--help")
+        lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+        examples = [line for line in lines if line.startswith("macs ")]
+        assert examples and all(line.count("macs ") == 1 for line in examples), command
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_a_prediction_that_is_killed_leaves_the_old_file(root, tmp_path, signum):
+    out = tmp_path / "x.csv"
+    out.write_text("old")
+    np.save(tmp_path / "many.npy", np.zeros((20_000, 16, 16, 3), np.uint8))
+    command = [sys.executable, "-m", "macs", "predict", *[tmp_path / "many.npy"] * 200]
+    with subprocess.Popen(
+        [*command, "--detector", root / "d.safetensors", "--out", out], stderr=subprocess.PIPE
+    ) as work:
+        while not list(tmp_path.glob(".x.csv.*.part")):
+            assert work.poll() is None
+            time.sleep(0.05)
+        work.send_signal(signum)
+        assert work.wait() == (143 if signum == signal.SIGTERM else -9)
+    assert out.read_text() == "old"
+    assert len(list(tmp_path.glob(".*.part"))) == (0 if signum == signal.SIGTERM else 1)
+    run("predict", root / "unknown", "--detector", root / "d.safetensors", "--out", out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["many.npy", "x.csv"]
+
+
+def test_a_reader_of_verdicts_that_goes_away_is_no_error(root):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "macs", "predict", root / "unknown", "--detector", root / "d.safetensors"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_the_threshold_is_overridden(root, capsys):
     for threshold, ood in ((-1, "false"), (2, "true")):
         run("predict", root / "unknown", "--detector", root / "d.safetensors", "--threshold", threshold)
@@ -170,7 +231,7 @@ def test_a_mistake_gets_one_sentence_and_most_need_no_torch(root, capsys):
         assert words in refused(capsys, *arguments)
     code = f"""
 import sys
-from macs.cli import main
+from macs.__main__ import main
 for arguments in {[[str(each) for each in arguments] for arguments, _ in mistakes(root)]!r}:
     sys.argv = ["macs", *arguments]
     try:

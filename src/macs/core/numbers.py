@@ -2,7 +2,7 @@
 
 from macs.core.errors import MacsError
 
-LARGEST_IMAGE = 4096  # pixels an edge; more is a slip of the hand or an attack
+LARGEST_IMAGE = 1024  # pixels an edge; more is a slip of the hand or an attack
 
 
 def within(name: str, value: float, low: float, high: float, ends: str = "[]") -> float:

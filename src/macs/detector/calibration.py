@@ -27,7 +27,7 @@ Vovk: Conditional Validity of Inductive Conformal Predictors, ACML 2012 (given t
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -97,13 +97,6 @@ class Calibration:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> "Calibration":
-        """What as_dict() gave, after a journey through JSON, which knows no tuples."""
-        thresholds = (Threshold(**{**each, "interval": tuple(each["interval"])}) for each in told["thresholds"])
-        checks = (Check(**{**each, "expected": tuple(each["expected"])}) for each in told.get("checks", ()))
-        return cls(**{**told, "thresholds": tuple(thresholds), "checks": tuple(checks)})
 
     def checked(self, predictions: NDArray[np.int64], is_kept: NDArray[np.bool_]) -> "Calibration":
         """With what became of other ID images, counted for each threshold."""
