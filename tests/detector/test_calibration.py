@@ -95,7 +95,7 @@ def test_classes_with_too_few_images_are_all_named():
 
 @pytest.mark.parametrize("keep", [0, 1, -0.1, 1.5, float("nan"), 95])
 def test_a_share_is_a_share(keep):
-    with pytest.raises(MacsError, match="between 0 and 1"):
+    with pytest.raises(MacsError, match="above 0 and below 1"):
         conformal_threshold(np.zeros(100), keep)
 
 

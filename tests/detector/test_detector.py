@@ -176,6 +176,12 @@ def test_classes_that_do_not_fit_are_refused(trained, validation):
         Detector(trained, classes=("vertical", "horizontal", "plain")).calibrate(validation)
 
 
+@pytest.mark.parametrize("names", [("a", "b", "a"), ("a", " ", "b")])
+def test_classes_that_cannot_be_told_apart_are_refused(trained, validation, names):
+    with pytest.raises(MacsError, match="Cannot tell the classes apart"):
+        Detector(trained, classes=names).calibrate(ImageSet.from_array(validation.pixels[:]))
+
+
 @pytest.mark.parametrize("score", ["knn", "vim", "ash", "odin"])
 def test_scores_with_a_state_of_their_own_are_refused(trained, score):
     with pytest.raises(MacsError, match=f"score of the logits.*{score}"):

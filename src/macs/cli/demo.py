@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from macs.cli._app import Json, Whole, app, show
+from macs.core.files import output_folder
 
 
 @app.command
@@ -16,6 +17,8 @@ def demo(*, out: Path = Path("runs/demo"), seed: Whole = 0, json: Json = False) 
     seed
         Decides every random number.
     """
+    output_folder(out)
+
     from macs.demo import demo as run_demo
 
     result = run_demo(out, seed=seed)

@@ -71,6 +71,7 @@ def evaluate(
     """
     from macs.data import load
     from macs.data.loading import undivided
+    from macs.data.unseen import same_classes
     from macs.training.runs import RunFolder
 
     if run is not None:
@@ -94,6 +95,7 @@ def evaluate(
     names = score or [methods.build(recipe).score]
     names = scores.available() if "all" in names else names
     scorers = {name: scores.get(name) for name in names}  # a wrong name is an error before anything slow
+    same_classes(test, nets.class_names(checkpoint), f"{checkpoint} was trained for")
     network = nets.load(checkpoint, net, classes=len(test.classes)).to(best_device())
     ranking = evaluate_scores(
         network,

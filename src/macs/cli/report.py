@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from macs.cli._app import Data, Json, app, show
 from macs.core.errors import MacsError
+from macs.core.files import output_file
 
 
 @app.command
@@ -44,9 +45,10 @@ def report(
     """
     from macs.data import load
     from macs.data.loading import undivided
+    from macs.data.unseen import same_classes
     from macs.training.runs import RunFolder
 
-    folder = RunFolder(run)
+    folder, target = RunFolder(run), output_file(out or run / "report.html")
     recipe = folder.finished_recipe()
     if id is None and undivided(recipe.id):
         raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
@@ -58,7 +60,7 @@ def report(
     from macs.core.devices import best_device
     from macs.report import write
 
-    target = out or run / "report.html"
+    same_classes(test, nets.class_names(folder.net_file), f"{folder.net_file} was trained for")
     evaluation = write(
         target,
         nets.load(folder.net_file, recipe.net, classes=len(test.classes)).to(best_device()),

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from macs.cli._app import Data, Json, app, show, whole_number
 from macs.cli.train import RecipeFile, options_from, recipe_from
 from macs.core.errors import MacsError
+from macs.core.files import output_folder
 from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ def sweep(
         raise MacsError("--choose test needs OOD test sets to choose on; name them with --ood.")
     if validation <= 0:
         raise MacsError(f"--validation must be a share above 0 or a number of images, not {validation}.")
+    name = f"sweep-{Path(wanted.id).name}-{wanted.net}-{wanted.method}".replace(":", ".")
+    folder = output_folder(run or Path("runs") / name)
     first = validation if validation < 1 else int(validation)
     train, val = held_out(wanted.id, first, data, wanted.size)
     outliers, held = held_out(wanted.outliers, first, data, wanted.size, elsewhere=val_outliers)
@@ -87,7 +90,7 @@ def sweep(
         train,
         outliers,
         validation=(val, held),
-        run=run or Path("runs") / f"sweep-{Path(wanted.id).name}-{wanted.net}-{wanted.method}".replace(":", "."),
+        run=folder,
         test=test,
         ood=sets,
         margins=[margin for margin in tried if margin is not None],

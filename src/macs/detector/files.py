@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import macs
 from macs.core.errors import MacsError
 from macs.core.files import input_file, output_file, reason, write_atomically
+from macs.core.numbers import within
 from macs.detector.label import FORMAT, VERSION, Label, Misfit
 
 if TYPE_CHECKING:
@@ -181,6 +182,11 @@ def onnx_path(path: str | Path) -> Path:
     if Path(path).suffix != ".onnx":
         raise MacsError(f"Cannot export to {path}: the name must end in .onnx.")
     return output_file(path)
+
+
+def allowed_drop(points: float) -> float:
+    """Points that 8 bits may cost, if they are such: a number that is none would allow everything."""
+    return within("The points that 8 bits may cost", points, 0, 100)
 
 
 def checksum(label: dict[str, Any], header: dict[str, Any], tensors: bytes | memoryview) -> str:

@@ -129,7 +129,7 @@ class Cell:
             net = self.starting()
             self._describe()
             self.folder.claim(self.recipe, resume=True)
-            nets.save(net, self.folder.net_file)
+            nets.save(net, self.folder.net_file, class_names=self.train.classes)
 
     def _describe(self) -> None:
         write_text(self.root / self.name / f"{self.key}.json", json.dumps(self.depends, indent=2))

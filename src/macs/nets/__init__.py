@@ -8,7 +8,19 @@ numbers. Any other nn.Module that returns logits will do as well: pass it, or na
 """
 
 from macs.nets._base import Net, features_of, name_of, set_dropout, through_head
-from macs.nets._files import load, save
+from macs.nets._files import class_names, load, save
 from macs.nets._names import available, build, net
 
-__all__ = ["Net", "available", "build", "features_of", "load", "name_of", "net", "save", "set_dropout", "through_head"]
+__all__ = [
+    "Net",
+    "available",
+    "build",
+    "class_names",
+    "features_of",
+    "load",
+    "name_of",
+    "net",
+    "save",
+    "set_dropout",
+    "through_head",
+]

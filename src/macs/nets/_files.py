@@ -6,6 +6,7 @@ dicts written by torch.save. Reading either runs no code from the file, nor code
 
 import json
 import pickle
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,13 @@ class Label:
     name: str | None = None
     classes: int | None = None
     dropout: float | None = None
+    class_names: tuple[str, ...] = ()
     format: str = FORMAT
     version: int = VERSION
 
 
-def save(net: nn.Module, path: str | Path) -> None:
-    """Write a network as safetensors, whole or not at all."""
+def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> None:
+    """Write a network as safetensors, whole or not at all, with the names of its classes if they are given."""
     path = Path(path)
     if path.suffix != ".safetensors":
         raise MacsError(f"Cannot save a network as {path}: the name must end in .safetensors.")
@@ -46,6 +48,7 @@ def save(net: nn.Module, path: str | Path) -> None:
         name=name_of(net),
         classes=classes if isinstance(classes, int) else None,
         dropout=float(net.dropout) if isinstance(net, Net) else None,
+        class_names=tuple(map(str, class_names)),
     )
     # Copies, since safetensors takes neither tied nor channels-last tensors.
     state = {
@@ -84,6 +87,12 @@ def load(
         raise MacsError(f"{path} does not fit {name} with {classes} classes: {wrong}; {hint}.")
     net.load_state_dict(state)
     return net
+
+
+def class_names(path: str | Path) -> tuple[str, ...]:
+    """The names of the classes that `save` wrote into a file, or into that of a run folder; empty if there are none."""
+    path = _find(Path(path))
+    return tuple(_read(path)[0].class_names) if path.suffix == ".safetensors" else ()
 
 
 def _find(path: Path) -> Path:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from macs.core.files import write_text
+from macs.core.files import output_file, write_text
 
 if TYPE_CHECKING:  # torch is loaded by the first report, not by `import macs.report`
     from torch import nn
@@ -42,6 +42,7 @@ def write(
     from macs.report.findings import find
     from macs.report.page import render
 
+    target = output_file(path)
     findings = find(net, test, ood, run, score, train, precision, progress)
-    write_text(path, render(findings))
+    write_text(target, render(findings))
     return findings.evaluation

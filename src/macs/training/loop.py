@@ -145,7 +145,7 @@ def _train(
                 folder.save_state(state(history))
     net.eval()
     if folder and not folder.finished:
-        nets.save(net, folder.net_file)
+        nets.save(net, folder.net_file, class_names=train.classes)
     return history
 
 
