@@ -7,21 +7,24 @@ happened. Nothing heavy is imported before the door stands, so that Ctrl-C is an
     1    done, but some of it failed 70    a fault of macs itself                141   the output's reader went away
 """
 
+import errno
 import os
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
 TRACEBACK = "--traceback"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> None:
     """Run the command that the arguments name."""
     show_traceback = TRACEBACK in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != TRACEBACK]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that temporary files are removed on the way out
+    prepare_signals()
     try:
         prepare_streams()
         prepare_warnings()
@@ -30,8 +33,6 @@ def main() -> None:
         run(sys.argv[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:
-        from macs.cli import what_is_left
-
         end(130, f"Stopped. {what_is_left(sys.argv[1:2])}")
     except BrokenPipeError:  # whoever reads, perhaps `head`, has seen enough
         end(141)
@@ -41,6 +42,14 @@ def main() -> None:
 
             traceback.print_exc()
         end(*sentence(error))
+
+
+def prepare_signals() -> None:
+    """Leave in good order when told to stop, so that temporary files are removed on the way out."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores it, and shall
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def prepare_streams() -> None:
@@ -65,6 +74,7 @@ def prepare_streams() -> None:
 def prepare_warnings() -> None:
     """Print our own warnings as plain sentences, and each of them every time."""
     from macs.core.errors import MacsWarning
+    from macs.core.text import printable
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, MacsWarning):
@@ -78,43 +88,54 @@ def prepare_warnings() -> None:
 
 def sentence(error: Exception) -> tuple[int, str]:
     """The exit code for an error, and what to say about it."""
-    from cyclopts import CycloptsError
-
     from macs.core.errors import MacsError
 
     first = (str(error).strip().splitlines() or [""])[0]
-    if isinstance(error, MacsError | CycloptsError):
-        return 2, f"error: {error}"
-    if isinstance(error, MemoryError) or "can't allocate memory" in first or "out of memory" in first.lower():
-        return 2, "error: There is not enough memory for this; use smaller batches, images or networks."
-    if isinstance(error, OSError):
+    if isinstance(error, MacsError):
+        text = str(error)
+    elif isinstance(error, MemoryError) or "can't allocate memory" in first or "out of memory" in first.lower():
+        text = "There is not enough memory for this; use smaller batches, images or networks."
+    elif isinstance(error, OSError) and error.errno in FULL and error.filename is None:
+        text = f"Cannot write any further: {error.strerror}; make room, or write elsewhere."
+    elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
-        return 2, f"error: {where}{error.strerror or first or type(error).__name__}."
-    if isinstance(error, UnicodeError):
-        return 2, f"error: A text cannot be read or written in its encoding: {first}."
-    return 70, (
-        f"error: {type(error).__name__}: {first}\nThis is a fault of macs, not of your input. Please report it with "
-        f"the command and what it prints with {TRACEBACK} added."
-    )
+        text = f"{where}{error.strerror or first or type(error).__name__}."
+    elif isinstance(error, UnicodeError):
+        text = f"A text cannot be read or written in its encoding: {first}."
+    elif isinstance(error, RecursionError):
+        text = "Something in the input is nested too deeply to be followed; check the files given."
+    elif isinstance(error, ImportError):
+        text = f"{first}; install macs-ood and what it needs again."
+    else:
+        return 70, (
+            f"error: {type(error).__name__}: {first}\nThis is a fault of macs, not of your input. Please report it in "
+            f"the issue tracker of macs-ood, with the command and what it prints with {TRACEBACK} added."
+        )
+    return 2, f"error: {text}"
+
+
+def what_is_left(command: Sequence[str]) -> str:
+    """After Ctrl-C: how to go on with a command."""
+    if command and command[0] in ("pretrain", "finetune"):
+        return "The same command with --resume goes on after the last finished epoch."
+    if command and command[0] in ("data", "demo", "sweep", "reproduce"):
+        return "The same command goes on where it stopped."
+    return "Nothing is left half-written."
 
 
 def end(code: int, text: str = "") -> NoReturn:
     """Leave with a code and at most one message, whatever state the streams are in."""
-    if text:
-        with suppress(OSError):
-            print(printable(text), file=sys.stderr, flush=True)
+    from macs.core.text import printable
+
+    with suppress(OSError):
+        for line in filter(None, text.split("\n")):
+            print(printable(line), file=sys.stderr, flush=True)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:  # or Python would complain of it once more on its way out
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
-
-
-def printable(text: str) -> str:
-    """Without characters that steer a terminal, which file names may contain, and without half characters."""
-    signs = (sign if sign.isprintable() or sign == "\n" else sign.encode("unicode_escape").decode() for sign in text)
-    return "".join(signs)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,37 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all, where they may be written, and that is known before the work."""
 
 import errno
+import multiprocessing
 import os
+import resource
+import stat
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 from macs.core.errors import MacsError
-from macs.core.files import write_atomically, write_text
+from macs.core.files import output_file, output_folder, user_path, write_atomically, write_text
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+def refusal(action, *arguments: object) -> str:
+    with pytest.raises(MacsError) as caught:
+        action(*arguments)
+    return str(caught.value)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("recipe.toml", "net.safetensors"):
+        (folder / name).write_text("precious")
+    return folder
 
 
 def test_a_failed_write_leaves_what_was_there_and_nothing_else(tmp_path):
@@ -18,10 +42,10 @@ def test_a_failed_write_leaves_what_was_there_and_nothing_else(tmp_path):
         temporary.write_text("ne")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(MacsError, match="results.txt.*No space left"):
-        write_atomically(path, half)
+    assert "No space left on device. What was there before is unchanged." in refusal(write_atomically, path, half)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+    assert refusal(write_atomically, tmp_path / "new", half).endswith("No space left on device.")
 
 
 def test_an_interrupt_leaves_no_temporary_file(tmp_path):
@@ -33,19 +57,225 @@ def test_an_interrupt_leaves_no_temporary_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_others_may_read_what_the_umask_allows(tmp_path):
+def test_a_new_file_has_the_rights_of_the_umask_and_an_old_one_keeps_its_own(tmp_path):
+    path = tmp_path / "results.txt"
     before = os.umask(0o022)
     try:
-        write_text(tmp_path / "results.txt", "new")
+        write_text(path, "new")
+        assert path.stat().st_mode & 0o777 == 0o644
+        path.chmod(0o600)
+        write_text(path, "newer")
+        assert path.stat().st_mode & 0o777 == 0o600
     finally:
         os.umask(before)
-    assert (tmp_path / "results.txt").stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_real_full_disk_is_one_sentence(tmp_path):
-    def onto_a_full_disk(temporary: Path) -> None:
-        Path("/dev/full").write_text("x")
+    assert "Cannot write /dev/full: No space left on device." in refusal(write_text, "/dev/full", "x")
+    assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)
 
-    with pytest.raises(MacsError, match="No space left on device"):
-        write_atomically(tmp_path / "results.txt", onto_a_full_disk)
+
+def test_torch_on_a_full_disk_says_what_the_system_says(tmp_path):
+    """A limit on the size of files stands for the disk: torch says "unexpected pos" to both."""
+    code = f"""
+import resource, torch
+from macs.core.files import write_atomically
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+write_atomically({str(tmp_path / "state.pt")!r}, lambda path: torch.save(torch.zeros(10**6), path))
+"""
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.endswith(f"Cannot write {tmp_path / 'state.pt'}: {os.strerror(errno.EFBIG)}.")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_fault_of_the_writer_is_not_blamed_on_the_disk(tmp_path):
+    def broken(temporary: Path) -> None:
+        torch.zeros(2) @ torch.zeros(3)
+
+    with pytest.raises(RuntimeError, match="size"):
+        write_atomically(tmp_path / "x", broken)
+
+
+def test_a_device_stays_a_device(tmp_path):
+    assert output_file("/dev/null") == Path("/dev/null")
+    write_text("/dev/null", "x")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    if os.geteuid() == 0:  # a null device of our own, that root could replace
+        own = tmp_path / "null"
+        os.mknod(own, 0o666 | stat.S_IFCHR, Path("/dev/null").stat().st_rdev)
+        write_text(output_file(own), "x")
+        assert stat.S_ISCHR(own.stat().st_mode)
+
+
+def test_a_pipe_of_the_shell_is_written_to():
+    code = "from macs.core.files import *; write_text(output_file('/dev/stdout'), 'through the pipe')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "through the pipe"
+
+
+def test_a_fifo_goes_to_its_reader_and_without_one_nobody_waits(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    assert "Nobody reads from it" in refusal(write_text, output_file(fifo), "x")
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(output_file(fifo), "x")
+    assert os.read(reader, 9) == b"x"
+    os.close(reader)
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+
+
+def test_all_of_a_long_text_arrives_through_a_fifo(tmp_path):
+    fifo, text = tmp_path / "fifo", "0123456789" * 50_000
+    os.mkfifo(fifo)
+    found: list[str] = []
+    first = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(first, True)
+
+    def read() -> None:
+        while part := os.read(first, 2**16):
+            found.append(part.decode())
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text)
+
+    keeper = os.open(fifo, os.O_WRONLY)  # or the reader could see the end before the beginning
+    thread = threading.Thread(target=read)
+    thread.start()
+    write_atomically(fifo, write)
+    os.close(keeper)
+    thread.join()
+    os.close(first)
+    assert "".join(found) == text
+
+
+def test_a_link_stands_for_what_it_points_at(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    target, link = tmp_path / "elsewhere" / "real.csv", tmp_path / "link.csv"
+    link.symlink_to(target)
+    assert output_file(link) == target  # dangling: the file is made where the link leads
+    for text in ("first", "second"):
+        write_text(link, text)
+        assert link.is_symlink() and target.read_text() == text
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["real.csv"]
+
+
+def test_a_loop_of_links_is_refused(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    for action in (output_file, output_folder, lambda path: write_text(path, "x")):
+        assert os.strerror(errno.ELOOP) in refusal(action, tmp_path / "a")
+
+
+def test_places_where_no_file_can_be(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path, tmp_path / "folder-link"):
+        if path != tmp_path:
+            path.symlink_to(tmp_path)
+        assert "is a folder; name a file" in refusal(output_file, path)
+        assert "is a folder; name a file" in refusal(write_text, path, "x")
+    for deeper in ("x", "x/y/z"):
+        assert f"{tmp_path / 'file'} is a file, not a folder" in refusal(output_file, tmp_path / "file" / deeper)
+        assert f"{tmp_path / 'file'} is a file, not a folder" in refusal(output_folder, tmp_path / "file" / deeper)
+        assert "Cannot write" in refusal(write_text, tmp_path / "file" / deeper, "x")
+    assert "is a file, not a folder" in refusal(output_folder, tmp_path / "file")
+    assert "is empty" in refusal(output_file, " ")
+    assert "NUL" in refusal(output_file, "a\0b")
+    assert "encoding" in refusal(user_path, "\ud800.csv")
+
+
+@pytest.mark.parametrize("sign", ["a", "é", "€", "🐈"])
+def test_the_longest_name_can_be_written_and_one_longer_is_refused(tmp_path, sign):
+    size = len(sign.encode())
+    name = sign * (255 // size) + "a" * (255 % size)
+    write_text(output_file(tmp_path / name), "x")
+    assert (tmp_path / name).read_text() == "x"
+    assert os.strerror(errno.ENAMETOOLONG) in refusal(output_file, tmp_path / (name + "a"))
+
+
+@needs_root
+def test_what_another_user_may_not_write_is_found_before_the_work(tmp_path):
+    for folder in (tmp_path, *tmp_path.parents):  # pytest's own folders are closed to others
+        if folder.stat().st_uid == 0 and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    (tmp_path / "readonly").mkdir()
+    (tmp_path / "readonly").chmod(0o555)
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed").chmod(0o700)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "open" / "theirs").write_text("x")
+    (tmp_path / "open" / "theirs").chmod(0o444)
+    code = """
+import os, sys
+from macs.core.errors import MacsError
+from macs.core.files import output_file, output_folder
+os.setgid(65534); os.setuid(65534)
+output_file(os.path.dirname(sys.argv[-1]) + "/new")
+for path in sys.argv[1:]:
+    for check in (output_file, output_folder) if not path.endswith("theirs") else (output_file,):
+        try:
+            check(path)
+        except MacsError as error:
+            assert "Cannot write" in str(error) and "ermission denied" in str(error), error
+        else:
+            sys.exit(f"{path} would be written")
+"""
+    refused = ("readonly/new", "readonly/new/deeper", "closed/new", "open/theirs")
+    paths = [tmp_path / name for name in refused]
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["recipe.toml", "net.safetensors", "state.pt", "metrics.jsonl"])
+def test_no_file_of_a_run_is_overwritten(run, tmp_path, name):
+    (tmp_path / "link.html").symlink_to(run / name)
+    (tmp_path / "linked-run").symlink_to(run)
+    for path in (run / name, tmp_path / "link.html", tmp_path / "linked-run" / name, run / "x" / ".." / name):
+        assert f"belongs to the run in {run}" in refusal(output_file, path)
+    assert output_file(run / "report.html") == run / "report.html"
+    assert output_file(tmp_path / name) == tmp_path / name
+    assert "holds a run" in refusal(output_folder, run)
+    assert "holds a run" in refusal(output_folder, tmp_path / "linked-run")
+
+
+def test_what_is_read_is_not_overwritten(tmp_path):
+    (tmp_path / "detector").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "detector")
+    for path in ("detector", "link"):
+        assert "while it is read" in refusal(output_file, tmp_path / path, ["cifar10", tmp_path / "detector"])
+    assert output_file(tmp_path / "other", [tmp_path / "detector"]) == tmp_path / "other"
+
+
+def _write_slowly(path: Path, begun, may_end) -> None:
+    def write(temporary: Path) -> None:
+        temporary.write_text("whole")
+        begun.set()
+        may_end.wait()
+
+    write_atomically(path, write)
+
+
+def test_files_of_killed_processes_are_removed_and_those_of_living_ones_are_not(tmp_path):
+    path, context = tmp_path / "results.txt", multiprocessing.get_context("spawn")
+    living, killed = [(context.Event(), context.Event()) for _ in range(2)]
+    processes = [context.Process(target=_write_slowly, args=(path, *events)) for events in (living, killed)]
+    for process, (begun, _) in zip(processes, (living, killed), strict=True):
+        process.start()
+        begun.wait()
+    assert len(list(tmp_path.iterdir())) == 2
+    processes[1].kill()
+    processes[1].join()
+    assert len(list(tmp_path.iterdir())) == 2
+    alike = [tmp_path / name for name in (".results.txt.mine.part", ".results.txtx.00000000.part", "results.txt.part")]
+    for each in alike:
+        each.touch()
+    os.mkfifo(tmp_path / ".results.txt.00000000.part")  # would hang whoever opens it to read
+    write_text(path, "other")
+    parts = set(tmp_path.iterdir()) - {path, *alike}
+    assert len(parts) == 1, parts
+    living[1].set()
+    processes[0].join()
+    assert path.read_text() == "whole" and set(tmp_path.iterdir()) == {path, *alike}

@@ -16,6 +16,7 @@ from macs.detector.calibration import (
     rank,
     thresholds_by_class,
 )
+from macs.detector.label import fitted
 
 TRIALS = 2000
 
@@ -94,7 +95,7 @@ def test_classes_with_too_few_images_are_all_named():
 
 @pytest.mark.parametrize("keep", [0, 1, -0.1, 1.5, float("nan"), 95])
 def test_a_share_is_a_share(keep):
-    with pytest.raises(MacsError, match="between 0 and 1"):
+    with pytest.raises(MacsError, match="above 0 and below 1"):
         conformal_threshold(np.zeros(100), keep)
 
 
@@ -117,7 +118,7 @@ def test_a_record_survives_json(per_class):
         score="msp",
         data="x",
     )
-    again = Calibration.from_dict(json.loads(json.dumps(record.as_dict())))
+    again = fitted(Calibration, json.loads(json.dumps(record.as_dict())), "")
     assert again == record
     assert again.values.dtype == np.float32 and again.values.shape == ((3,) if per_class else ())
     assert record.accuracy == pytest.approx(1 / 3)

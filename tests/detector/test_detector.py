@@ -16,6 +16,7 @@ from macs.data import ImageSet
 from macs.data.pictures import fit
 from macs.detector import Detector
 from macs.detector.calibration import Calibration, Check
+from macs.detector.label import fitted
 from tiny import STRIPES, noise, stripes
 
 SCORES = {
@@ -75,7 +76,7 @@ def test_a_check_counts_what_is_kept_of_other_images(trained, validation, per_cl
     for check, threshold in zip(record.checks, record.thresholds, strict=True):
         assert check.expected == threshold.interval_on(check.images) and check.group == threshold.group
         assert f"{check.images} other " in str(check) and str(check) in str(record)
-    assert Calibration.from_dict(json.loads(json.dumps(record.as_dict()))) == record
+    assert fitted(Calibration, json.loads(json.dumps(record.as_dict())), "") == record
 
 
 def test_a_check_that_fails_says_so():
@@ -173,6 +174,12 @@ def test_classes_that_do_not_fit_are_refused(trained, validation):
         Detector(trained, classes=("a", "b")).calibrate(validation)
     with pytest.raises(MacsError, match="stripes has the classes horizontal, vertical, plain, but the detector was"):
         Detector(trained, classes=("vertical", "horizontal", "plain")).calibrate(validation)
+
+
+@pytest.mark.parametrize("names", [("a", "b", "a"), ("a", " ", "b")])
+def test_classes_that_cannot_be_told_apart_are_refused(trained, validation, names):
+    with pytest.raises(MacsError, match="Cannot tell the classes apart"):
+        Detector(trained, classes=names).calibrate(ImageSet.from_array(validation.pixels[:]))
 
 
 @pytest.mark.parametrize("score", ["knn", "vim", "ash", "odin"])

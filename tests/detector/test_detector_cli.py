@@ -1,16 +1,22 @@
 """`macs calibrate`, `macs predict` and `macs export` as a user meets them."""
 
+import copy
 import csv
 import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
+import torch
 from dots import Dots
 from PIL import Image
 
@@ -40,7 +46,10 @@ def root(tmp_path_factory: pytest.TempPathFactory, trained) -> Path:
     recipe = replace(PRETRAINING, net="wrn-10-1", id=str(root / "mine"), size=16)
     (root / "run").mkdir()
     (root / "run" / "recipe.toml").write_text(recipe.to_toml())
-    nets.save(trained, root / "run" / "net.safetensors")
+    net = copy.deepcopy(trained)  # with its classes in the order of the folders
+    order = [STRIPES.index(name) for name in sorted(STRIPES)]
+    net.fc.load_state_dict({name: tensor[order] for name, tensor in net.fc.state_dict().items()})
+    nets.save(net, root / "run" / "net.safetensors", class_names=sorted(STRIPES))
     run("calibrate", root / "run", "--out", root / "d.safetensors", "--outliers", root / "unknown")
     return root
 
@@ -70,8 +79,10 @@ def test_a_share_of_the_images_is_held_back_to_check(root, capsys):
     assert record.images == 45 and record.checks[0].images == 15
 
 
-def test_a_checkpoint_and_images_without_labels(root, capsys, tmp_path):
+def test_a_checkpoint_and_images_without_labels(root, capsys, tmp_path, trained):
     arguments = ["--net", "wrn-10-1", "--checkpoint", root / "run" / "net.safetensors", "--images", root / "flat.npy"]
+    nets.save(trained, tmp_path / "nameless.safetensors")
+    arguments[3] = tmp_path / "nameless.safetensors"
     run("calibrate", *arguments, "--size", 16, "--out", tmp_path / "d.safetensors", "--json")
     assert json.loads(capsys.readouterr().out)["accuracy"] is None
     assert Detector.load(tmp_path / "d.safetensors").classes == ("0", "1", "2")
@@ -104,6 +115,65 @@ def test_a_broken_file_gets_a_row_and_the_exit_code_says_so(root, capsys, tmp_pa
     assert [row["is_ood"] is None for row in rows] == [False, True, True]
     assert "b.png" in rows[1]["reason"] and "gone.png" in rows[2]["reason"]
     assert captured.err.strip() == "2 of 3 images could not be read; their rows say why."
+
+
+def test_a_broken_file_whose_name_is_no_text_takes_nothing_with_it(root, capsys, tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    Image.new("RGB", (9, 9)).save(images / "a.png")
+    (images / os.fsdecode(b"b\xff.png")).touch()
+    for suffix in (".csv", ".jsonl", ".txt", ".parquet"):
+        out = tmp_path / f"x{suffix}"
+        run("predict", images, "--detector", root / "d.safetensors", "--out", out, expect=1)
+        assert b"b\\xff.png" in out.read_bytes() or b"b\\\\xff.png" in out.read_bytes()
+        captured = capsys.readouterr()
+        assert captured.out == "" and "2 images:" in captured.err and "1 that could not be read" in captured.err
+
+
+def test_the_counts_come_last_and_leave_standard_output_alone(root, capsys, tmp_path):
+    run(
+        "predict", root / "unknown", "--detector", root / "d.safetensors", "--out", tmp_path / "x.csv", "--threshold", 2
+    )
+    captured = capsys.readouterr()
+    assert captured.err.strip() == f"{tmp_path / 'x.csv'} holds 20 images: 0 ID, 20 OOD." and captured.out == ""
+
+
+def test_examples_in_help_stand_on_lines_of_their_own(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    for command in ("calibrate", "predict", "export", "report", "evaluate", "sweep", "reproduce"):
+        run(command, "--help")
+        lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+        examples = [line for line in lines if line.startswith("macs ")]
+        assert examples and all(line.count("macs ") == 1 for line in examples), command
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_a_prediction_that_is_killed_leaves_the_old_file(root, tmp_path, signum):
+    out = tmp_path / "x.csv"
+    out.write_text("old")
+    np.save(tmp_path / "many.npy", np.zeros((20_000, 16, 16, 3), np.uint8))
+    command = [sys.executable, "-m", "macs", "predict", *[tmp_path / "many.npy"] * 200]
+    with subprocess.Popen(
+        [*command, "--detector", root / "d.safetensors", "--out", out], stderr=subprocess.PIPE
+    ) as work:
+        while not list(tmp_path.glob(".x.csv.*.part")):
+            assert work.poll() is None
+            time.sleep(0.05)
+        work.send_signal(signum)
+        assert work.wait() == (143 if signum == signal.SIGTERM else -9)
+    assert out.read_text() == "old"
+    assert len(list(tmp_path.glob(".*.part"))) == (0 if signum == signal.SIGTERM else 1)
+    run("predict", root / "unknown", "--detector", root / "d.safetensors", "--out", out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["many.npy", "x.csv"]
+
+
+def test_a_reader_of_verdicts_that_goes_away_is_no_error(root):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "macs", "predict", root / "unknown", "--detector", root / "d.safetensors"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_the_threshold_is_overridden(root, capsys):
@@ -146,10 +216,40 @@ def mistakes(root: Path) -> list[tuple[list[object], str]]:
         (["calibrate", root / "nowhere", *out], "no recipe at"),
         (["calibrate", root / "run", "--out", root / "x.pt"], "end in .safetensors"),
         (["calibrate", root / "run", *out, "--split", "train"], "--split"),
-        (["calibrate", root / "run", *out, "--check", "50"], "--check is the share"),
+        (
+            ["calibrate", root / "run", *out, "--check", "50"],
+            "must be at least 0 and below 1, not 50",
+        ),
         (["calibrate", root / "run", *out, "--images", root / "gone"], "gone"),
-        (["calibrate", root / "trained-on-all", *out], f"trained on all of {whole}; give other ID images"),
+        (["calibrate", root / "trained-on-all", *out], f"trained on images of {whole}; give other ID images"),
+        (["calibrate", root / "run", "--out", root / "run" / "net.safetensors"], "belongs to the run"),
+        (["calibrate", root / "run", *out, "--images", root / "mine" / "train"], "was trained on images of"),
+        (["calibrate", root / "run", *out, "--images", root / "copied"], "on which the network was trained"),
         (["predict", *detector], "Name at least one"),
+        (
+            ["predict", "x.png", *detector, "--out", root / "run" / "recipe.toml", "--format", "csv"],
+            "belongs to the run",
+        ),
+        (["predict", "x.png", *detector, "--out", root / "d.safetensors", "--format", "csv"], "while it is read"),
+        (["predict", "x.png", *detector, "--out", root, "--format", "csv"], "is a folder"),
+        (["report", root / "run", "--out", root / "run" / "recipe.toml"], "belongs to the run"),
+        (["sweep", "--run", root / "run", "--id", "digits", "--outliers", "digits-outliers"], "holds a run"),
+        (["reproduce", "all", "--out", root / "run"], "holds a run"),
+        (["reproduce", "all", "--dry-run", "--out", root / "run" / "recipe.toml" / "x"], "is a file, not a folder"),
+        (["reproduce", "all", "--epochs", "0"], "epochs must be at least 1"),
+        (["reproduce", "all", "--epochs", "-1"], "epochs must be at least 1"),
+        (["reproduce", "all", "--lr", "nan"], "lr must not"),
+        (["reproduce", "all", "--seeds", "-1"], "seed must not be negative"),
+        (["reproduce", "all", "--ids", "cifar11"], "did you mean 'cifar10'"),
+        (["reproduce", "all", "--nets", "wrn"], "no network in the paper called 'wrn'"),
+        (["demo", "--out", root / "run"], "holds a run"),
+        *(
+            (["calibrate", root / "run", *out, "--keep", x], "to keep must be above 0")
+            for x in ("nan", "1.5", "0", "inf")
+        ),
+        *((["calibrate", root / "run", *out, "--check", x], "--check, the share") for x in ("nan", "-1", "1", "inf")),
+        *((["calibrate", root / "run", *out, "--size", x], "edge of the images") for x in ("0", "-1", "1000000000")),
+        *((["export", root / "d.safetensors", "x.onnx", "--max-drop", x], "may cost") for x in ("nan", "-1", "inf")),
         (["predict", "x.png", "--detector", root / "gone.safetensors"], "no detector at"),
         (["predict", "x.png", "--detector", root / "run" / "net.safetensors"], "it says that it is a macs-net"),
         (["predict", "x.png", *detector, "--out", "x.xls"], "does not say its format"),
@@ -166,11 +266,14 @@ def test_a_mistake_gets_one_sentence_and_most_need_no_torch(root, capsys):
     recipe = replace(PRETRAINING, net="wrn-10-1", id=str(root / "mine" / "train"), size=16)
     (root / "trained-on-all" / "recipe.toml").write_text(recipe.to_toml())
     nets.save(nets.build("wrn-10-1", 3), root / "trained-on-all" / "net.safetensors")
+    shutil.copytree(root / "mine" / "train", root / "copied")
+    before = {path: path.read_bytes() for path in (root / "run").iterdir()}
     for arguments, words in mistakes(root):
-        assert words in refused(capsys, *arguments)
+        assert words in refused(capsys, *arguments), arguments
+    assert {path: path.read_bytes() for path in (root / "run").iterdir()} == before
     code = f"""
 import sys
-from macs.cli import main
+from macs.__main__ import main
 for arguments in {[[str(each) for each in arguments] for arguments, _ in mistakes(root)]!r}:
     sys.argv = ["macs", *arguments]
     try:
@@ -190,10 +293,88 @@ for command in ("calibrate", "predict", "export"):
     assert done.returncode == 0, done.stderr
 
 
+def test_images_of_other_classes_than_the_runs_are_refused(root, capsys, tmp_path):
+    shutil.copytree(root / "mine" / "val", tmp_path / "renamed")
+    (tmp_path / "renamed" / "plain").rename(tmp_path / "renamed" / "zebra")
+    lists = "has the classes horizontal, vertical, zebra, but .*trained for horizontal, plain, vertical"
+    out = ["--out", tmp_path / "x.safetensors"]
+    assert re.search(lists, refused(capsys, "calibrate", root / "run", "--images", tmp_path / "renamed", *out))
+    assert re.search(
+        lists, refused(capsys, "evaluate", root / "run", "--id", tmp_path / "renamed", "--ood", root / "unknown")
+    )
+    assert re.search(
+        lists, refused(capsys, "report", root / "run", "--id", tmp_path / "renamed", "--ood", root / "unknown")
+    )
+    words = refused(capsys, "calibrate", root / "run", "--images", root / "flat.npy", "--classes", "a", "b", "c", *out)
+    assert "--classes are a, b, c, but" in words and "was trained for horizontal, plain, vertical" in words
+    assert not (tmp_path / "x.safetensors").exists()
+
+    run("calibrate", root / "run", "--images", root / "flat.npy", *out)
+    assert Detector.load(tmp_path / "x.safetensors").classes == tuple(sorted(STRIPES))
+    capsys.readouterr()
+    known = ["--int8", "--images", tmp_path / "renamed"]
+    assert re.search(
+        "has the classes horizontal, vertical, zebra, but the detector has horizontal, plain, vertical",
+        refused(capsys, "export", root / "d.safetensors", tmp_path / "x.onnx", *known),
+    )
+
+
+def test_a_training_records_its_class_names(root, tmp_path, capsys):
+    options = ["--id", root / "mine", "--size", 16, "--net", "wrn-10-1", "--epochs", 1, "--batch-in", 16]
+    run("pretrain", *options, "--run", tmp_path / "run")
+    assert nets.class_names(tmp_path / "run") == tuple(sorted(STRIPES))
+
+
+def test_some_training_images_among_the_others_are_pointed_out(root, tmp_path, capsys):
+    shutil.copytree(root / "mine" / "val", tmp_path / "val")
+    leaked = next((root / "mine" / "train" / "plain").iterdir())
+    shutil.copy(leaked, tmp_path / "val" / "plain" / leaked.name)
+    run("calibrate", root / "run", "--images", tmp_path / "val", "--out", tmp_path / "x.safetensors")
+    warning = capsys.readouterr().err.strip()
+    assert re.fullmatch(f"warning: 1 of the 6[01] images of .* as plain/{leaked.name} is: [^\n]*", warning)
+
+
+def test_a_network_that_guesses_is_pointed_out(root, tmp_path, capsys):
+    torch.manual_seed(0)
+    net = nets.build("wrn-10-1", 3)
+    torch.nn.init.zeros_(net.fc.weight)  # it always answers with the first class
+    nets.save(net, tmp_path / "net.safetensors")
+    arguments = ["--net", "wrn-10-1", "--checkpoint", tmp_path / "net.safetensors", "--images", root / "mine"]
+    run("calibrate", *arguments, "--size", 16, "--out", tmp_path / "d.safetensors")
+    assert "where guessing among 3 classes gives 33.3%" in capsys.readouterr().err
+    run("export", tmp_path / "d.safetensors", tmp_path / "d.onnx")
+    assert "where guessing among 3 classes gives 33.3%" in capsys.readouterr().err
+    run(
+        "export", tmp_path / "d.safetensors", tmp_path / "d.onnx", "--int8", "--images", root / "mine", "--max-drop", 99
+    )
+    assert "where guessing among 3 classes gives 33.3%" in capsys.readouterr().err
+    run("calibrate", root / "run", "--out", tmp_path / "good.safetensors")
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_a_network_for_other_classes_is_named_with_both_numbers(root, tmp_path, capsys):
+    nets.save(nets.build("wrn-10-1", 1000), tmp_path / "net.safetensors")
+    arguments = ["--net", "wrn-10-1", "--checkpoint", tmp_path / "net.safetensors", "--images", root / "mine"]
+    words = refused(capsys, "calibrate", *arguments, "--size", 16, "--out", tmp_path / "d.safetensors")
+    assert "does not fit wrn-10-1 with 3 classes: it has 1000 classes" in words
+
+
+def test_the_checkpoint_itself_is_not_overwritten(root, tmp_path, capsys, trained):
+    nets.save(trained, tmp_path / "net.safetensors")
+    arguments = ["--net", "wrn-10-1", "--checkpoint", tmp_path / "net.safetensors", "--images", root / "mine"]
+    words = refused(capsys, "calibrate", *arguments, "--size", 16, "--out", tmp_path / "net.safetensors")
+    assert "while it is read" in words and nets.load(tmp_path / "net.safetensors")
+
+
 def test_mistakes_that_only_the_network_can_find(root, capsys):
     out = ["--out", root / "x.safetensors"]
     assert "at least 99" in refused(capsys, "calibrate", root / "run", "--keep", "0.99", *out)
-    assert "between 0 and 1" in refused(capsys, "calibrate", root / "run", "--keep", "95", *out)
+    assert "above 0 and below 1" in refused(capsys, "calibrate", root / "run", "--keep", "95", *out)
     assert "score of the logits" in refused(capsys, "calibrate", root / "run", "--score", "knn", *out)
-    refused(capsys, "calibrate", root / "run", "--classes", "a", "b", *out)
+    assert "must be a number" in refused(
+        capsys, "predict", root / "unknown", "--detector", root / "d.safetensors", "--threshold", "nan"
+    )
+    assert "must be a number" in refused(
+        capsys, "predict", root / "unknown", "--detector", root / "d.safetensors", "--threshold", "1e300"
+    )
     assert not (root / "x.safetensors").exists()

@@ -90,12 +90,25 @@ def test_layers_are_integers_and_the_file_is_a_quarter(small):
     assert optional.name == "threshold"
 
 
-def test_beyond_the_limit_nothing_is_written(detector, labelled, unknown, tmp_path):
-    with pytest.raises(
-        MacsError, match=r"points of accuracy, more than the -200 allowed, so .*d\.onnx was not written"
-    ):
-        detector.export_int8(tmp_path / "d.onnx", labelled, {"noise": unknown}, max_drop=-200)
+def test_beyond_the_limit_nothing_is_written(detector, labelled, tmp_path, monkeypatch):
+    real = int8.verdicts
+
+    def worse(model, images, *rest):
+        found = real(model, images, *rest)
+        if any(node.op_type == "QuantizeLinear" for node in model.graph.node):
+            found.labels[:] = 0
+        return found
+
+    monkeypatch.setattr(int8, "verdicts", worse)
+    with pytest.raises(MacsError, match=r"points of accuracy, more than the 0.5 allowed, so .*d\.onnx was not written"):
+        detector.export_int8(tmp_path / "d.onnx", labelled)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("max_drop", [float("nan"), float("inf"), -1, 101])
+def test_a_limit_that_would_switch_the_guard_off_is_refused(detector, labelled, tmp_path, max_drop):
+    with pytest.raises(MacsError, match="may cost must be at least 0 and at most 100"):
+        detector.export_int8(tmp_path / "d.onnx", labelled, max_drop=max_drop)
 
 
 def test_a_drop_of_auroc_counts_too(detector, labelled, unknown, tmp_path, monkeypatch):

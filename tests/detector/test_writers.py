@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import math
+import os
 from pathlib import Path
 
 import pyarrow.parquet
@@ -57,6 +59,45 @@ def test_the_table_has_a_line_a_row_whatever_the_names_hold():
     assert "\x1b" not in file.getvalue()
 
 
+HOSTILE = [
+    os.fsdecode(b"caf\xe9.png"),
+    "\ud800 half",
+    "nul\0",
+    "\x1b]0;title\x07\r\n\u2028\u202e",
+    '",";\n=1+1',
+    "\U0001f408 猫",
+    " ",
+]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("form", ["csv", "jsonl", "table", "parquet"])
+def test_any_path_reason_and_class_can_be_written(tmp_path, form, hostile):
+    rows = [Row(hostile, 0, hostile, 0.5, True), Row(hostile, reason=f"Cannot read {hostile}."), ROWS[0]]
+    write_file(rows, tmp_path / "x", form)
+    if form == "table":
+        lines = (tmp_path / "x").read_text(encoding="utf-8").splitlines()
+        assert len(lines) == 4 and not any("\x1b" in line for line in lines)
+        return
+    if form == "csv":
+        with (tmp_path / "x").open(newline="", encoding="utf-8") as file:
+            found = list(csv.DictReader(file, strict=True))
+    elif form == "jsonl":
+        found = [json.loads(line) for line in (tmp_path / "x").read_text(encoding="utf-8").split("\n")[:-1]]
+    else:
+        found = pyarrow.parquet.read_table(tmp_path / "x").to_pylist()
+    escaped = {HOSTILE[0]: "caf\\xe9.png", HOSTILE[1]: "\\ud800 half", HOSTILE[2]: "nul\\x00"}.get(hostile, hostile)
+    assert [row["path"] for row in found] == [escaped, escaped, "a.png"]
+    assert found[0]["class"] == escaped and found[1]["reason"] == f"Cannot read {escaped}."
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_confidence_that_is_no_number_is_null_in_json(value):
+    file = io.StringIO()
+    writers.write_json_lines([Row("x", 0, "cat", value, True)], file)
+    assert '"confidence": null' in file.getvalue()
+
+
 def test_rows_are_written_as_they_come():
     """A reader at the other end of a pipe sees the first row before the second is made."""
     for write in writers.TEXT.values():
@@ -91,4 +132,5 @@ def test_a_format_that_cannot_be_written_is_refused_at_once(monkeypatch):
 def test_rows_are_counted_on_their_way():
     count, heard = Count(), []
     assert list(count.through(ROWS, lambda: heard.append(count.rows))) == ROWS
-    assert (count.rows, count.failed, heard) == (3, 1, [1, 2, 3])
+    assert (count.rows, count.ood, count.failed, heard) == (3, 1, 1, [1, 2, 3])
+    assert str(count) == "3 images: 1 ID, 1 OOD, 1 that could not be read and says why"

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter, Token
-from rich.console import Console
 
 import macs
+from macs.core.console import Terminal
+from macs.core.text import printable
 
 app = App(
     name="macs",
@@ -19,8 +20,11 @@ app = App(
     Start with `macs demo`. Then, with your data root in $MACS_DATA:
 
         macs finetune --id cifar10 --outliers 300k --checkpoint classifier.pt --method macs --run runs/mine
-        macs evaluate runs/mine --ood svhn textures places365""",
+        macs evaluate runs/mine --ood svhn textures places365
+
+    Every command takes `--help`, and `--traceback`, which shows where an error happened.""",
     help_format="markdown",
+    console=Terminal(),
     suppress_keyboard_interrupt=False,
 )
 
@@ -39,7 +43,9 @@ Whole = Annotated[int, Parameter(converter=whole_number)]
 
 def show(table: Any, value: Any, as_json: bool) -> None:
     """Results on standard output: a table for people, or a value for programs."""
-    if as_json or isinstance(table, str):
-        print(json.dumps(value, indent=2) if as_json else table, flush=True)
+    if as_json:
+        print(json.dumps(value, indent=2), flush=True)
+    elif isinstance(table, str):
+        print(*map(printable, table.split("\n")), sep="\n", flush=True)
     else:
-        Console(width=None if sys.stdout.isatty() else 120).print(table)
+        Terminal(width=None if sys.stdout.isatty() else 120).print(table)

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from macs.cli._app import Data, Flag, Json, Whole, app, show
 from macs.core.errors import MacsError
+from macs.core.settings import EDGE, Span
 from macs.training.recipe import Recipe
 
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
@@ -76,35 +77,41 @@ def calibrate(
     size
         Edge of the square images, in pixels [default: the run's, else 32].
     """
-    from macs.data.loading import load_unseen, undivided
+    from macs.data.loading import load_unseen
+    from macs.data.unseen import few, refuse_seen, same_classes
+    from macs.detector.calibration import share_to_keep
+    from macs.detector.files import detector_path
     from macs.training.runs import RunFolder
 
-    if out.suffix != ".safetensors":
-        raise MacsError(f"Cannot save a detector as {out}: the name must end in .safetensors.")
+    detector_path(out, inputs=[each for each in (checkpoint, images) if each is not None])
+    share_to_keep(keep)
+    Span(0, 1, open="most").hold("--check, the share of images to hold back,", check)
     recipe: Recipe | None = None
     if run is not None:
         folder = RunFolder(run)
         recipe = folder.finished_recipe()
-        net, checkpoint, size = net or recipe.net, checkpoint or folder.net_file, size or recipe.size
-        images = images or recipe.id
-        if images == recipe.id and undivided(images):
-            raise MacsError(f"The network was trained on all of {images}; give other ID images with --images.")
+        net, checkpoint, images = net or recipe.net, checkpoint or folder.net_file, images or recipe.id
+        size = recipe.size if size is None else size
     elif net is None or checkpoint is None or images is None:
         raise MacsError("Name a run folder, or give --net, --checkpoint and --images.")
-    if not 0 <= check < 1:
-        raise MacsError(f"--check is the share of images to hold back, from 0 to below 1, not {check}.")
-    size = size or 32
+    size = EDGE.hold("--size", 32 if size is None else size)
     validation = load_unseen(images, split, data, size)
+    if recipe is not None:
+        refuse_seen(validation, images, split, recipe.id)
     others, validation = validation.split(check) if check else (None, validation)
     unknown = {name: load_unseen(name, None, data, size) for name in outliers or ()}
 
     from macs import Detector, methods, nets
     from macs.core.devices import best_device
 
-    names = tuple(classes or ()) or validation.classes
+    trained, given = nets.class_names(checkpoint), tuple(classes or ())
+    if trained and given and given != trained:
+        raise MacsError(f"--classes are {few(given)}, but {checkpoint} was trained for {few(trained)}; leave them out.")
+    same_classes(validation, trained, f"{checkpoint} was trained for")
+    names = trained or given or validation.classes
     network = nets.load(checkpoint, net, len(names) or None, normalisation=normalisation).to(best_device())
     chosen = score or (methods.build(recipe).score if recipe else "msp")
-    detector = Detector(network, chosen, tuple(classes or ()), None if recipe is None else asdict(recipe))
+    detector = Detector(network, chosen, trained or given, None if recipe is None else asdict(recipe))
     detector = detector.calibrate(validation, keep, per_class, unknown, others, progress=True)
     detector.save(out)
     calibration = detector.calibrated

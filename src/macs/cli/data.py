@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -21,6 +20,7 @@ from rich.progress import (
 from rich.table import Table
 
 from macs.cli._app import Data, Json, app, show
+from macs.core.console import Terminal
 from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def data_check(*names: str, data: Data = None, json: Json = False) -> None:
 @contextmanager
 def bars(*columns: ProgressColumn) -> "Iterator[Bars]":
     """A bar on standard error for each piece of work, while it goes on in a terminal."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     layout = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
     with Progress(*layout, console=console, disable=not console.is_terminal, transient=True) as progress:
 

@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from macs.cli._app import Json, Whole, app, show
+from macs.core.files import output_folder
 
 Seeds = Annotated[list[Whole] | None, Parameter(name=["--seeds", "--seed"], consume_multiple=True, negative="")]
 
@@ -21,6 +22,8 @@ def demo(*, out: Path = Path("runs/demo"), seeds: Seeds = None, json: Json = Fal
     seeds
         Training seeds; the table shows their mean and spread [default: 0 1 2].
     """
+    output_folder(out)
+
     from macs.demo import SEEDS
     from macs.demo import demo as run_demo
 

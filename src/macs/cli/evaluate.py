@@ -76,8 +76,9 @@ def evaluate(
     """
     from macs.data import load
     from macs.data.loading import undivided
+    from macs.data.unseen import same_classes
     from macs.evaluation.protocol import check_protocol
-    from macs.training.runs import RunFolder, check_classes
+    from macs.training.runs import RunFolder
 
     check_protocol(trials, share, seed, fit_images)
     if run is not None:
@@ -102,7 +103,7 @@ def evaluate(
     names = score or [methods.build(recipe).score]
     names = scores.available() if "all" in names else names
     scorers = {name: scores.get(name) for name in names}  # a wrong name is an error before anything slow
-    check_classes(nets.class_names(checkpoint), test, checkpoint)
+    same_classes(test, nets.class_names(checkpoint), f"{checkpoint} was trained for")
     network = nets.load(checkpoint, net, len(test.classes) or None, normalisation=normalisation).to(best_device())
     ranking = evaluate_scores(
         network,

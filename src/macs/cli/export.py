@@ -54,12 +54,13 @@ def export(
     """
     from macs.data import load
     from macs.data.loading import load_unseen
-    from macs.detector.files import onnx_path, read
+    from macs.detector.files import allowed_drop, onnx_path, read
 
     onnx_path(out)
+    allowed_drop(max_drop)
     if int8 != (images is not None) or (ood and not int8):
         raise MacsError("--int8 needs --images to find its ranges; without it, leave --images and --ood out.")
-    size = read(detector)[0]["size"]
+    size = read(detector)[0].size
     known = load_unseen(images, split, data, size) if images is not None else None
     unknown = {name: load(name, "test", root=data, size=size) for name in ood or ()}
 

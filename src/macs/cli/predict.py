@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from macs.cli._app import Json, app
+from macs.core.console import Terminal, tell
 from macs.core.errors import MacsError
-from macs.core.files import write_atomically
+from macs.core.files import output_file, write_atomically
 from macs.detector.writers import TEXT, Count, Format, choose_format, write_file
 
 
@@ -27,11 +27,11 @@ def predict(
 ) -> None:
     """Say of each image whether it is ID or OOD, which class it looks like, and how sure that is.
 
-        macs predict photos/ --detector detector.safetensors
-        macs predict 'photos/**/*.jpg' more.npy --detector detector.safetensors --out verdicts.csv
-
     Files that cannot be read get a row with the reason, and the rest goes on; the exit code is then 1. Any number of
     files takes the same memory.
+
+        macs predict photos/ --detector detector.safetensors
+        macs predict 'photos/**/*.jpg' more.npy --detector detector.safetensors --out verdicts.csv
 
     Parameters
     ----------
@@ -55,6 +55,8 @@ def predict(
     if not paths:
         raise MacsError("Name at least one image, folder, glob or .npy file.")
     form = choose_format("jsonl" if json and format is None else format, out, sys.stdout.isatty())
+    if out is not None:
+        output_file(out, inputs=[detector, *paths])
     read(detector)  # so that a wrong file is refused before torch is imported
 
     from macs.core.devices import best_device
@@ -72,15 +74,18 @@ def predict(
             write_atomically(out, lambda temporary: write_file(counted, temporary, form))
         else:
             TEXT[form](counted, sys.stdout)
+    if out is not None:
+        tell(f"{out} holds {count}.")
+    elif count.failed:
+        tell(f"{count.failed:,} of {count.rows:,} images could not be read; their rows say why.")
     if count.failed:
-        print(f"{count.failed:,} of {count.rows:,} images could not be read; their rows say why.", file=sys.stderr)
         sys.exit(1)
 
 
 @contextmanager
 def progress(shown: bool) -> Iterator[Callable[[Count], None]]:
     """A line on a terminal that counts: how many files there are is not known before the end."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True) as bar:
         task = bar.add_task("0 images", total=None)

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from macs.cli._app import Data, Json, app, show
 from macs.core.errors import MacsError
+from macs.core.files import output_file
 
 
 @app.command
@@ -42,14 +43,12 @@ def report(
     out
         File to write [default: report.html in the run folder].
     """
-    from macs.core.files import output_file
     from macs.data import load
     from macs.data.loading import undivided
-    from macs.training.runs import RunFolder, check_classes
+    from macs.data.unseen import same_classes
+    from macs.training.runs import RunFolder
 
-    folder = RunFolder(run)
-    target = run / "report.html" if out is None else out
-    output_file(target)
+    folder, target = RunFolder(run), output_file(out or run / "report.html")
     recipe = folder.finished_recipe()
     if id is None and undivided(recipe.id):
         raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
@@ -61,7 +60,7 @@ def report(
     from macs.core.devices import best_device
     from macs.report import write
 
-    check_classes(nets.class_names(folder.net_file), test, run)
+    same_classes(test, nets.class_names(folder.net_file), f"{folder.net_file} was trained for")
     evaluation = write(
         target,
         nets.load(folder.net_file, recipe.net, classes=len(test.classes) or None).to(best_device()),

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from macs.cli._app import Data, Flag, Json, app, show, whole_number
 from macs.core.errors import MacsError
+from macs.core.files import kind_of, output_folder, user_path
 
 Several = Parameter(consume_multiple=True, negative="")
 
@@ -85,12 +86,12 @@ def reproduce(
     parts = chosen_parts(targets)
     if any(part.startswith("figure") for part in parts) and find_spec("matplotlib") is None and not dry_run:
         raise MacsError("Figures need matplotlib: pip install 'macs-ood[report]'.")
-    if checkpoint is not None and not checkpoint.exists():
+    if checkpoint is not None and kind_of(user_path(checkpoint)) not in ("a file", "a folder"):
         raise MacsError(f"There is no checkpoint at {checkpoint}; check the path.")
     given: dict[str, Any] = {"epochs": epochs, "epoch_size": epoch_size, "lr": lr, "dropout": dropout}
     base = SCALES[scale]
     finetuning = replace(base.finetuning, **{key: value for key, value in given.items() if value is not None})
-    place = out or Path("runs/reproduce") / scale
+    place = output_folder(out or Path("runs/reproduce") / scale)
     setup = Setup(replace(base, finetuning=finetuning), place, data, outliers, val_outliers, checkpoint)
     only = Only(tuple(ids or IDS), tuple(nets or NETS))
     chosen = seeds or [0]

@@ -9,7 +9,7 @@ from macs.cli._app import Data, Json, app, show, whole_number
 from macs.cli.train import RecipeFile, options_from, recipe_from
 from macs.core.console import warn
 from macs.core.errors import MacsError
-from macs.core.files import output_file, user_path
+from macs.core.files import output_folder
 from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ def sweep(
         raise MacsError(f"--validation must be a share above 0 and below 1, or a number of images, not {validation:g}.")
     first = validation if validation < 1 else int(validation)
     name = run_name(wanted.id, "sweep", wanted.net, wanted.method)
-    folder = user_path(Path("runs") / name if run is None else run)
-    output_file(folder / "sweep.json")
+    folder = output_folder(Path("runs") / name if run is None else run)
     train, val = held_out(wanted.id, first, data, wanted.size)
     outliers, held = held_out(wanted.outliers, first, data, wanted.size, elsewhere=val_outliers)
     test = load(wanted.id, "test", root=data, size=wanted.size) if ood else None

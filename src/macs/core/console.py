@@ -12,16 +12,23 @@ from macs.core.errors import MacsWarning
 T = TypeVar("T")
 
 
+class Terminal(Console):
+    """A console that leaves a reader's going away to macs.__main__, so that every command ends alike."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def track(items: Iterable[T], total: int, description: str, show: bool) -> Iterator[T]:
     """The items, with a progress bar while they are worked through; nothing is printed where there is no terminal."""
-    console = Console(stderr=True, quiet=not show)
+    console = Terminal(stderr=True, quiet=not show)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         yield from bar.track(items, total=total, description=description)
 
 
 def tell(line: str, show: bool = True) -> None:
     """Print a line about the progress."""
-    Console(stderr=True, quiet=not show, highlight=False, markup=False).print(line, soft_wrap=True)
+    Terminal(stderr=True, quiet=not show, highlight=False, markup=False).print(line, soft_wrap=True)
 
 
 def warn(sentence: str) -> None:

@@ -1,17 +1,19 @@
 """The user's files: paths that may be read, and files that are written whole or not at all.
 
 Every path that a user names comes through here. `input_file` and `input_folder` refuse what cannot be read (a FIFO
-would hang, an empty string would mean the current folder); `output_file` refuses, before any work is done, what must
-not or cannot be written; `write_atomically` writes.
+would hang, an empty string would mean the current folder); `output_file` and `output_folder` refuse, before any work
+is done, what must not or cannot be written; `write_atomically` writes.
 """
 
+import errno
 import glob
 import os
+import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from macs.core.errors import MacsError
@@ -38,6 +40,10 @@ def user_path(path: str | Path) -> Path:
         raise MacsError("A path is empty; name a file or a folder (. is the current one).")
     if "\0" in text:
         raise MacsError(f"No file can be called {text!r}, since that contains a NUL character; check the path.")
+    try:
+        os.fsencode(text)
+    except UnicodeError:
+        raise MacsError(f"No file can be called {text!r} in this system's encoding; check the path.") from None
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -70,38 +76,56 @@ def input_folder(path: str | Path, hint: str = "check the path") -> Path:
     return path
 
 
-def kind_of(path: Path) -> str | None:
+def kind_of(path: Path, action: str = "read") -> str | None:
     """What a path leads to, in words: "a file", "a folder", "a FIFO", ...; None if there is nothing."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:  # a name that is too long, a loop of links, a folder that may not be entered
-        raise MacsError(f"Cannot read {path}: {reason(error)}.") from None
+        raise MacsError(f"Cannot {action} {path}: {reason(error)}.") from None
     return KINDS.get(stat.S_IFMT(mode), "a file")
 
 
-def output_file(path: str | Path) -> Path:
+def output_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
     """Where a file is to be written, checked before the work that gives its content.
 
-    A link stands for what it points at. No file of a run is ever overwritten by something else.
+    A link stands for what it points at. Neither a file of a run nor one of the `inputs` is ever overwritten.
     """
     path = user_path(path)
-    kind = kind_of(path)
+    kind = kind_of(path, "write")
     if kind == "a folder":
         raise MacsError(f"{path} is a folder; name a file to write.")
+    if kind not in (None, "a file"):  # it is written to, not replaced: what /dev/stdout resolves to may be no path
+        if kind == "a socket" or not os.access(path, os.W_OK):
+            raise MacsError(f"Cannot write {path}: it is {kind} that does not take any data; name a file to write.")
+        return path
     target = path.resolve()
-    folder = target.parent
-    if target.name in RUN_FILES and (folder / "recipe.toml").exists():
-        raise MacsError(f"{path} belongs to the run in {folder}, which is never overwritten; name another file.")
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir():
-        raise MacsError(f"Cannot write {path}: {folder} is a file, not a folder.")
-    writable = os.access(folder, os.W_OK | os.X_OK) if kind in (None, "a file") else os.access(target, os.W_OK)
-    if not writable:
-        raise MacsError(f"Cannot write {path}: Permission denied for {folder}.")
+    if target.name.casefold() in RUN_FILES and is_run(target.parent):
+        raise MacsError(f"{path} belongs to the run in {target.parent}, which is never overwritten; name another file.")
+    if kind == "a file" and any(_same(target, each) for each in inputs):
+        raise MacsError(f"{path} would be overwritten while it is read; name another file to write.")
+    if kind == "a file" and not os.access(target, os.W_OK):
+        raise MacsError(f"Cannot write {path}: Permission denied.")
+    _refuse_unwritable(target.parent, path)
     return target
+
+
+def output_folder(path: str | Path) -> Path:
+    """A folder to write into, checked before the work: it is no run, and files can be made in it."""
+    path = user_path(path)
+    kind = kind_of(path, "write")
+    if kind not in (None, "a folder"):
+        raise MacsError(f"{path} is {kind}, not a folder; name another folder to write.")
+    if is_run(path):
+        raise MacsError(f"{path} holds a run, which is never overwritten; name another folder.")
+    _refuse_unwritable(path.resolve(), path)
+    return path
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a training run."""
+    return (folder / "recipe.toml").exists()
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
@@ -109,24 +133,20 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 
     What is no regular file, such as /dev/null or a FIFO, cannot be replaced; it is written to.
     """
-    path = Path(path).resolve()
-    device = path.exists() and not path.is_file()
+    path = user_path(path)
+    kind = kind_of(path, "write")
+    if kind == "a folder":
+        raise MacsError(f"{path} is a folder; name a file to write.")
     try:
-        if not device:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            remove_abandoned(path)
-        with _temporary(path if not device else Path(tempfile.gettempdir()) / path.name) as temporary:
-            write(temporary)
-            if device:
-                with temporary.open("rb") as source, path.open("wb") as sink:
-                    shutil.copyfileobj(source, sink)
-            else:
-                temporary.chmod(0o666 & ~_umask())
-                temporary.replace(path)
-    # torch and safetensors report a full disk as a RuntimeError of their own.
-    except (OSError, RuntimeError) as error:
-        why = reason(error) if isinstance(error, OSError) else _disk_full(path) or str(error).splitlines()[0]
-        raise MacsError(f"Cannot write {path}: {why}. What was there before is unchanged.") from error
+        if kind in (None, "a file"):
+            _replace(path.resolve(), write)
+        else:
+            _pour(path, write)
+    except BrokenPipeError:  # a reader that has seen enough is no error
+        raise
+    except OSError as error:
+        unchanged = " What was there before is unchanged." if kind == "a file" else ""
+        raise MacsError(f"Cannot write {path}: {reason(error)}.{unchanged}") from error
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -134,46 +154,101 @@ def write_text(path: str | Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def remove_abandoned(path: Path) -> None:
-    """Delete temporary files for this path whose process was killed: nobody holds their lock any more."""
-    if fcntl is None:
-        return
-    for file in path.parent.glob(f".{glob.escape(path.name[:100])}.*.part"):
-        try:
-            with file.open("rb") as handle:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                file.unlink()
-        except OSError:  # still being written, or not ours to delete
-            continue
-
-
 def reason(error: OSError) -> str:
     """Why the system refused, in its own words."""
     return (error.strerror or str(error)).rstrip(".")
 
 
+def _same(file: Path, other: str | Path) -> bool:
+    try:
+        return file.samefile(Path(other).expanduser())
+    except (OSError, RuntimeError, ValueError):  # the other is no path at all, perhaps the name of a dataset
+        return False
+
+
+def _refuse_unwritable(folder: Path, path: Path) -> None:
+    """Say so if `path` cannot be made in its folder, or in the nearest one above it that exists."""
+    while (kind := kind_of(folder, "write")) is None:
+        folder = folder.parent
+    if kind != "a folder":
+        raise MacsError(f"Cannot write {path}: {folder} is {kind}, not a folder.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise MacsError(f"Cannot write {path}: Permission denied for {folder}.")
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Put a new file where `path` is, with the rights that a file there had."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(path)
+    with _temporary(path) as temporary:
+        try:
+            write(temporary)
+        except RuntimeError:
+            _ask_why(temporary)
+            raise
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())  # or a power cut could leave the new name without its content
+        if path.exists():
+            temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+        temporary.replace(path)
+
+
+def _pour(path: Path, write: Callable[[Path], object]) -> None:
+    """Write to a device or FIFO, once everything is there to be written."""
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder) / "content"
+        write(temporary)
+        try:
+            handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # to wait for a reader could mean to wait for ever
+                raise OSError(errno.ENXIO, "Nobody reads from it") from None
+            raise
+        os.set_blocking(handle, True)
+        with temporary.open("rb") as source, os.fdopen(handle, "wb") as sink:
+            shutil.copyfileobj(source, sink)
+
+
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
     """A hidden file beside `path`, locked for as long as this process is at work on it, and gone afterwards."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".part")
+    name = path.with_name(f"{_prefix(path)}{secrets.token_hex(4)}.part")
+    handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield Path(name)
+        if fcntl is None:  # Windows renames no file that is open
+            os.close(handle)
+        else:
+            with suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield name
     finally:
-        os.close(handle)
-        Path(name).unlink(missing_ok=True)
+        if fcntl is not None:
+            os.close(handle)
+        name.unlink(missing_ok=True)
 
 
-def _disk_full(path: Path) -> str:
-    """ "no space left" if that is so: torch and safetensors do not say it."""
-    try:
-        return "No space left on device" if shutil.disk_usage(path.parent).free < 2**20 else ""
-    except OSError:
-        return ""
+def remove_abandoned(path: Path) -> None:
+    """Delete temporary files for this path whose process was killed: nobody holds their lock any more."""
+    if fcntl is None:
+        return
+    for file in path.parent.glob(f"{glob.escape(_prefix(path))}{'[0-9a-f]' * 8}.part"):
+        try:
+            handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:  # not ours to delete
+            continue
+        with os.fdopen(handle), suppress(OSError):  # still being written
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.unlink()
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _prefix(path: Path) -> str:
+    """How the names of temporary files for a path begin: its own name, cut so that the rest fits into 255 bytes."""
+    return f".{os.fsencode(path.name)[:200].decode('utf-8', 'ignore')}."
+
+
+def _ask_why(temporary: Path) -> None:
+    """Raise what the system says to one more byte: torch does not tell a full disk from any other fault."""
+    with temporary.open("ab") as file:
+        file.write(bytes(2**16))
+        file.flush()
+        os.fsync(file.fileno())

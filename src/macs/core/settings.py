@@ -9,10 +9,11 @@ import math
 from dataclasses import dataclass, fields
 from numbers import Real
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from macs.core.errors import MacsError
 
+N = TypeVar("N", int, float)
 WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 MISFIT = object()
 LONGEST = 80  # characters of a wrong value that are shown
@@ -24,17 +25,23 @@ class Span:
 
     least: float
     most: float
-    open: Literal["neither", "least", "most"] = "neither"
+    open: Literal["neither", "least", "most", "both"] = "neither"
     usual: float = math.inf  # values above it are allowed, but worth a word when a training goes wrong
 
     def __contains__(self, value: float) -> bool:
-        above = self.least < value if self.open == "least" else self.least <= value
-        return above and (value < self.most if self.open == "most" else value <= self.most)
+        above = self.least < value if self.open in ("least", "both") else self.least <= value
+        return above and (value < self.most if self.open in ("most", "both") else value <= self.most)
 
     def __str__(self) -> str:
-        least = "above" if self.open == "least" else "at least"
-        most = "below" if self.open == "most" else "at most"
+        least = "above" if self.open in ("least", "both") else "at least"
+        most = "below" if self.open in ("most", "both") else "at most"
         return f"{least} {self.least:,} and {most} {self.most:,}"
+
+    def hold(self, name: str, value: N) -> N:
+        """The value if it lies within, or an error; NaN lies within nothing."""
+        if value not in self:
+            raise MacsError(f"{name} must be {self}, not {shown(value)}.")
+        return value
 
 
 class NotBlank:
@@ -47,6 +54,7 @@ class NotBlank:
         return "a name or a path"
 
 
+EDGE = Span(1, 1024)  # of square images, in pixels; more is a slip of the hand or an attack
 Weight = Annotated[float, Span(0, 1_000_000, usual=100)]  # of a term in a loss
 Name = Annotated[str, NotBlank()]
 

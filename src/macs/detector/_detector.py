@@ -1,6 +1,6 @@
 """Detector: a classifier, a score and a threshold, which together say ID or OOD."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,9 @@ from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.pixels import Resized
-from macs.detector.calibration import Calibration, calibrate
+from macs.data.unseen import few, same_classes
+from macs.detector.calibration import Calibration, calibrate, share_to_keep, warn_of_guessing
+from macs.detector.label import wrong_names
 from macs.evaluation import Answers, run_net
 from macs.inference import inference
 from macs.scores import Score
@@ -77,6 +79,7 @@ class Detector:
         share that would pass as ID, and of `check`, which are other ID images, the share that is kept beside what was
         to be expected. `per_class` finds one threshold for each predicted class.
         """
+        share_to_keep(keep)
         classes = self._class_names(validation)
         answers = self._run(validation, progress)
         record = calibrate(
@@ -89,6 +92,7 @@ class Detector:
             score=self.score,
             data=validation.name,
         )
+        warn_of_guessing(record.accuracy, len(classes), validation.name)
         detector = replace(self, classes=classes, size=validation.size, calibration=record)
         if check is not None:
             verdicts = detector.predict(check, progress=progress)
@@ -136,7 +140,7 @@ class Detector:
         values = self.calibrated.values
         if override is None:
             return values
-        if not np.isfinite(override):
+        if not abs(override) <= np.finfo(np.float32).max:
             raise MacsError(f"The threshold must be a number, not {override}.")
         return np.full_like(values, override)
 
@@ -193,14 +197,12 @@ class Detector:
         if len(names) != outputs:
             whose = "the detector was given" if self.classes else f"{images.name} has"
             raise MacsError(
-                f"The network tells {outputs} classes apart, but {whose} {len(names)} ({_few(names)}); "
+                f"The network tells {outputs} classes apart, but {whose} {len(names)} ({few(names)}); "
                 "give the classes that it was trained with."
             )
-        if images.labels is not None and images.classes != names:
-            raise MacsError(
-                f"{images.name} has the classes {_few(images.classes)}, but the detector was given {_few(names)}; "
-                "the labels must count the same classes in the same order."
-            )
+        if wrong := wrong_names(names):
+            raise MacsError(f"Cannot tell the classes apart: {wrong} ({few(names)}); give each its own name.")
+        same_classes(images, names, "the detector was given")
         return names
 
 
@@ -237,7 +239,3 @@ def _image_set(images: ImageSet | NDArray[np.uint8], size: int) -> ImageSet:
             f"not {array.dtype} of shape {array.shape}."
         )
     return ImageSet("images", stack if stack.shape[1:3] == (size, size) else Resized(stack, size))
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -27,7 +27,7 @@ Vovk: Conditional Validity of Inductive Conformal Predictors, ACML 2012 (given t
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -35,7 +35,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.core.console import warn
 from macs.core.errors import MacsError
+from macs.core.settings import Span
 
 
 @dataclass(frozen=True)
@@ -98,13 +100,6 @@ class Calibration:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> "Calibration":
-        """What as_dict() gave, after a journey through JSON, which knows no tuples."""
-        thresholds = (Threshold(**{**each, "interval": tuple(each["interval"])}) for each in told["thresholds"])
-        checks = (Check(**{**each, "expected": tuple(each["expected"])}) for each in told.get("checks", ()))
-        return cls(**{**told, "thresholds": tuple(thresholds), "checks": tuple(checks)})
-
     def checked(self, predictions: NDArray[np.int64], is_kept: NDArray[np.bool_]) -> "Calibration":
         """With what became of other ID images, counted for each threshold."""
         checks = []
@@ -153,11 +148,23 @@ def calibrate(
     return Calibration(keep, score, data, len(confidences), thresholds, accuracy)
 
 
+def share_to_keep(keep: float) -> float:
+    """The share, if it is one that a threshold can keep."""
+    return Span(0, 1, open="both").hold("The share of ID images to keep", keep)
+
+
+def warn_of_guessing(accuracy: float | None, classes: int, data: str) -> None:
+    """Point out a network that knows its classes hardly better than chance: its verdicts are worth as little."""
+    if accuracy is not None and accuracy <= min(1.5 / classes, 0.6):
+        warn(
+            f"The network is right on {accuracy:.1%} of {data}, where guessing among {classes} classes gives "
+            f"{1 / classes:.1%}; check its weights and the order of the classes before you rely on its verdicts."
+        )
+
+
 def rank(images: int, keep: float) -> int:
     """k = floor((n + 1)(1 - keep)), in the decimals that the user wrote: 10 * (1 - 0.9) is 1 and not 0.999..."""
-    if not 0 < keep < 1:
-        raise MacsError(f"The share of ID images to keep must lie between 0 and 1, and {keep} does not; try 0.95.")
-    return math.floor((images + 1) * (1 - Fraction(str(keep))))
+    return math.floor((images + 1) * (1 - Fraction(str(share_to_keep(keep)))))
 
 
 def images_needed(keep: float) -> int:

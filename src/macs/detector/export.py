@@ -26,6 +26,7 @@ from macs import nets
 from macs.core.errors import MacsError
 from macs.core.files import write_atomically
 from macs.detector._detector import Detector, Verdicts, score_of_logits
+from macs.detector.calibration import warn_of_guessing
 from macs.detector.files import onnx_path
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Graph(nn.Module):
 def export(detector: Detector, path: str | Path) -> None:
     """Write the file, whole or not at all."""
     path = onnx_path(path)
+    calibration = detector.calibrated
+    warn_of_guessing(calibration.accuracy, len(detector.classes), calibration.data)
     content = to_onnx(detector).SerializeToString()
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 

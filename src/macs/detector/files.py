@@ -6,6 +6,8 @@ a file that was edited or damaged is refused. All checks but those of the weight
 
 import hashlib
 import json
+import re
+from collections.abc import Iterable
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,27 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import macs
 from macs.core.errors import MacsError
-from macs.core.files import write_atomically
-from macs.detector.calibration import Calibration
+from macs.core.files import input_file, output_file, reason, write_atomically
+from macs.core.settings import Span
+from macs.detector.label import FORMAT, VERSION, Label, Misfit
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from macs.detector._detector import Detector
-    from macs.nets import Normalisation
-
-FORMAT, VERSION = "macs-detector", 2
-KINDS: dict[str, type | tuple[type, ...]] = {
-    "macs": str,
-    "net": str,
-    "normalisation": (dict, type(None)),  # version 1 had none
-    "classes": list,
-    "size": int,
-    "preparation": str,
-    "score": str,
-    "calibration": dict,
-    "recipe": (dict, type(None)),
-}
+LONGEST_HEADER = 100_000_000  # bytes, as safetensors itself has it
 NET = "net."  # before the names of the network's tensors: a fitted score may have tensors too
 
 
@@ -44,24 +34,25 @@ def save(detector: "Detector", path: str | Path) -> None:
 
     from macs import nets
 
-    path = Path(path)
-    if path.suffix != ".safetensors":
-        raise MacsError(f"Cannot save a detector as {path}: the name must end in .safetensors.")
+    path = detector_path(path)
     if ":" in detector.score:
         raise MacsError(f"Cannot save a detector with a score of your own ({detector.score}): a file must run no code.")
-    label = {
-        "format": FORMAT,
-        "version": VERSION,
-        "macs": macs.__version__,
-        "net": nets.name_of(detector.net),
-        "normalisation": None if (values := nets.normalisation_of(detector.net)) is None else asdict(values),
-        "classes": list(detector.classes),
-        "size": detector.size,
-        "preparation": detector.preparation,
-        "score": detector.score,
-        "calibration": detector.calibrated.as_dict(),
-        "recipe": None if detector.recipe is None else dict(detector.recipe),
-    }
+    normalisation = nets.normalisation_of(detector.net)
+    label = asdict(
+        Label(
+            format=FORMAT,
+            version=VERSION,
+            macs=macs.__version__,
+            net=nets.name_of(detector.net),
+            normalisation=None if normalisation is None else asdict(normalisation),
+            classes=detector.classes,
+            size=detector.size,
+            preparation=detector.preparation,
+            score=detector.score,
+            calibration=detector.calibrated,
+            recipe=None if detector.recipe is None else dict(detector.recipe),
+        )
+    )
     # Copies, since safetensors takes neither tied nor channels-last tensors.
     tensors = {
         NET + name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -79,80 +70,118 @@ def load(path: str | Path, net: "nn.Module | str | None" = None) -> "Detector":
 
     from macs import nets
     from macs.core.devices import device_of
-    from macs.detector._detector import Detector, count_outputs
-    from macs.nets._files import misfit
+    from macs.detector._detector import Detector, count_outputs, score_of_logits
 
     label, content = read(path)
-    if not isinstance(net, nn.Module) and not net and ":" in label["net"]:
+    score_of_logits(label.score)
+    if not isinstance(net, nn.Module) and not net and ":" in label.net:
         raise MacsError(
-            f"{path} holds a network of your own, here {label['net']}, and loads only with it: give net=YourNet(...) "
-            f"in Python, --net {label['net']} on the command line."
+            f"{path} holds a network of your own, here {label.net}, and loads only with it: give net=YourNet(...) "
+            f"in Python, --net {label.net} on the command line."
         )
-    classes = tuple(label["classes"])
-    network = net if isinstance(net, nn.Module) else nets.build(net or label["net"], len(classes))
-    tensors: dict[str, Tensor] = safetensors.torch.load(content)
-    state = {name.removeprefix(NET): tensor for name, tensor in tensors.items() if name.startswith(NET)}
-    wrong = misfit(state, network.state_dict(), len(classes))
-    if wrong:
-        raise MacsError(f"{path} does not fit {nets.name_of(network)} with {len(classes)} classes: {wrong}.")
+    try:
+        tensors: dict[str, Tensor] = safetensors.torch.load(content)
+    except Exception:  # a forged list of tensors makes the reader raise errors of its own
+        raise _damaged(path) from None
+    if not all(name.startswith(NET) for name in tensors):
+        raise MacsError(f"{path} holds tensors that are not the network's; calibrate anew.")
+    state = {name.removeprefix(NET): tensor for name, tensor in tensors.items()}
+    network = net if isinstance(net, nn.Module) else _network(net or label.net, len(label.classes), state, path)
+    _fit(network, state, len(label.classes), path)
     for name, tensor in state.items():
         if not tensor.isfinite().all():
             raise MacsError(f"{path} holds weights that are not finite ({name}); calibrate another network.")
     network.load_state_dict(state)
-    if isinstance(network, nets.Net) and label.get("normalisation") is not None:
-        network.normalise = nets.Normalise(_normalisation(label, path)).to(device_of(network))
+    if isinstance(network, nets.Net) and label.normalisation is not None:
+        try:
+            values = nets.Normalisation(**label.normalisation)
+        except (TypeError, MacsError):
+            raise MacsError(f"{path} has a label that macs did not write (normalisation); calibrate anew.") from None
+        network.normalise = nets.Normalise(values).to(device_of(network))
     network.eval()
-    outputs = count_outputs(network, label["size"])
-    if outputs != len(classes):
-        raise MacsError(f"{path} names {len(classes)} classes, but its network tells {outputs} apart; save it anew.")
-    try:
-        calibration = Calibration.from_dict(label["calibration"])
-    except (KeyError, TypeError, ValueError):
-        raise MacsError(f"{path} has a calibration that macs did not write; calibrate anew.") from None
-    if len(calibration.thresholds) not in (1, outputs):
-        raise MacsError(f"{path} has {len(calibration.thresholds)} thresholds for {outputs} classes; calibrate anew.")
-    return Detector(network, label["score"], classes, label["recipe"], label["size"], calibration)
+    outputs = count_outputs(network, label.size)
+    if outputs != len(label.classes):
+        raise MacsError(
+            f"{path} names {len(label.classes)} classes, but its network tells {outputs} apart; save it anew."
+        )
+    return Detector(network, label.score, label.classes, label.recipe, label.size, label.calibration)
 
 
-def _normalisation(label: dict[str, Any], path: str | Path) -> "Normalisation":
+def _network(name: str, classes: int, state: "dict[str, Tensor]", path: str | Path) -> "nn.Module":
+    """A network by its name, built only once the weights are seen to fit: a forged name could ask for a giant one."""
+    import torch
+
     from macs import nets
 
-    try:
-        return nets.Normalisation(**label["normalisation"])
-    except (TypeError, MacsError):
-        raise MacsError(f"{path} has a label that macs did not write (normalisation); calibrate anew.") from None
+    if ":" not in name:
+        if any(int(number) > len(state) for number in re.findall("[0-9]{1,9}", name)):
+            raise MacsError(f"{path} does not fit {name} with {classes} classes: it has {len(state)} tensors.")
+        with torch.device("meta"):  # shapes without memory
+            _fit(nets.build(name, classes), state, classes, path)
+    return nets.build(name, classes)
 
 
-def read(path: str | Path) -> tuple[dict[str, Any], bytes]:
+def _fit(network: "nn.Module", state: "dict[str, Tensor]", classes: int, path: str | Path) -> None:
+    """Refuse weights that are not exactly the network's."""
+    from macs import nets
+    from macs.nets._files import misfit
+
+    expected = network.state_dict()
+    wrong = misfit(state, expected, classes) or next(
+        (
+            f"its {name} is {str(tensor.dtype).removeprefix('torch.')} instead of "
+            f"{str(expected[name].dtype).removeprefix('torch.')}"
+            for name, tensor in state.items()
+            if tensor.dtype != expected[name].dtype
+        ),
+        "",
+    )
+    if wrong:
+        raise MacsError(f"{path} does not fit {nets.name_of(network)} with {classes} classes: {wrong}.")
+
+
+def read(path: str | Path) -> tuple[Label, bytes]:
     """The label and the content of a detector file, whole and unchanged since it was written."""
-    path = Path(path)
+    path = input_file(path, "detector", "make one with: macs calibrate")
     try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise MacsError(f"There is no detector at {path}; make one with: macs calibrate.") from None
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = 8 + int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(start - 8 if start <= min(size, LONGEST_HEADER) else 0))
+            label = json.loads(header.pop("__metadata__", {}).get("macs", "{}"))
+            whole = size == start + max(entry["data_offsets"][1] for entry in header.values())
+            kind, version = label.get("format"), label.get("version")
+            file.seek(0)
+            content = file.read() if whole else b""
     except OSError as error:
-        raise MacsError(f"Cannot read {path}: {error.strerror or error}.") from None
-    try:
-        header, tensors = _parts(content)
-        label = json.loads(header.pop("__metadata__", {}).get("macs", "{}"))
-        whole = len(tensors) == max(entry["data_offsets"][1] for entry in header.values())
-        kind, version = label.get("format"), label.get("version", 0)
+        raise MacsError(f"Cannot read {path}: {reason(error)}.") from None
     except Exception:  # what was cut short or overwritten is a random text: it fails in any way at all
-        raise MacsError(f"{path} is damaged or no detector; copy it again, or make one with: macs calibrate.") from None
+        raise _damaged(path) from None
     if kind != FORMAT:
-        what = f"says that it is a {kind}" if kind else "has no label of ours"
+        what = f"says that it is a {str(kind)[:40]}" if kind else "has no label of ours"
         raise MacsError(f"{path} is not a detector: it {what}; make one with: macs calibrate.")
-    if not isinstance(version, int) or version > VERSION:
-        raise MacsError(f"{path} was written by a newer macs ({label.get('macs')}); upgrade to read it.")
+    if type(version) is int and version > VERSION:
+        raise MacsError(f"{path} was written by a newer macs ({str(label.get('macs'))[:40]}); upgrade to read it.")
     if not whole:
         raise MacsError(f"{path} is damaged: it was cut short or added to; copy it again.")
     told = label.pop("sha256", None)
-    if told != checksum(label, header, tensors):
+    if told != checksum(label, header, memoryview(content)[start:]):
         raise MacsError(f"{path} was changed after it was saved: its checksum does not match; copy it again.")
-    wrong = [key for key, kind in KINDS.items() if not isinstance(label.get(key), kind)]
-    if wrong or ":" in label["score"]:
-        raise MacsError(f"{path} has a label that macs did not write ({', '.join(wrong) or 'score'}); calibrate anew.")
-    return label, content
+    try:
+        return Label.from_json(label), content
+    except Misfit as error:
+        raise MacsError(f"{path} has a label that macs did not write: {error}; calibrate anew.") from None
+
+
+def _damaged(path: str | Path) -> MacsError:
+    return MacsError(f"{path} is damaged or no detector; copy it again, or make one with: macs calibrate.")
+
+
+def detector_path(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
+    """A path to save a detector to, refused before the work that makes one."""
+    if Path(path).suffix != ".safetensors":
+        raise MacsError(f"Cannot save a detector as {path}: the name must end in .safetensors.")
+    return output_file(path, inputs)
 
 
 def onnx_path(path: str | Path) -> Path:
@@ -161,13 +190,19 @@ def onnx_path(path: str | Path) -> Path:
         raise MacsError(f"To export takes {', '.join(missing)}: pip install 'macs-ood[onnx]'.")
     if Path(path).suffix != ".onnx":
         raise MacsError(f"Cannot export to {path}: the name must end in .onnx.")
-    return Path(path)
+    return output_file(path)
 
 
-def checksum(label: dict[str, Any], header: dict[str, Any], tensors: bytes) -> str:
+def allowed_drop(points: float) -> float:
+    """Points that 8 bits may cost, if they are such: a number that is none would allow everything."""
+    return Span(0, 100).hold("The points that 8 bits may cost", points)
+
+
+def checksum(label: dict[str, Any], header: dict[str, Any], tensors: bytes | memoryview) -> str:
     """SHA-256 of the label without its checksum, of the tensors' names, types and shapes, and of their bytes."""
-    text = json.dumps([label, header], sort_keys=True)
-    return hashlib.sha256(text.encode() + tensors).hexdigest()
+    digest = hashlib.sha256(json.dumps([label, header], sort_keys=True).encode())
+    digest.update(tensors)
+    return digest.hexdigest()
 
 
 def _parts(content: bytes) -> tuple[dict[str, Any], bytes]:

@@ -17,10 +17,11 @@ from macs.core.errors import MacsError
 from macs.core.files import write_atomically
 from macs.data import ImageSet
 from macs.data.batches import scoring_batches
+from macs.data.unseen import same_classes
 from macs.detector._detector import Detector, Verdicts
-from macs.detector.calibration import Calibration, calibrate
+from macs.detector.calibration import Calibration, calibrate, warn_of_guessing
 from macs.detector.export import describe, quiet, run, session, strip, to_onnx
-from macs.detector.files import onnx_path
+from macs.detector.files import allowed_drop, onnx_path
 from macs.metrics import ood_metrics
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ def export_int8(
     progress: bool = False,
 ) -> Quantised:
     """Quantise, measure, and write the file if nothing that is measured falls by more than `max_drop` points."""
-    path = onnx_path(path)
-    if images.labels is None or images.classes != detector.classes:
+    path, _ = onnx_path(path), allowed_drop(max_drop)
+    if images.labels is None:
         raise MacsError(f"int8 is measured by accuracy, so {images.name} must be labelled with the detector's classes.")
+    same_classes(images, detector.classes, "the detector has")
     if len(images) < 2:
         raise MacsError(f"int8 needs images for its ranges and others to measure on; {images.name} has {len(images)}.")
     for_ranges, rest = images.resized(detector.size).split(min(RANGES, len(images) // 2))
@@ -96,6 +98,7 @@ def export_int8(
         name: Change(*(ood_metrics(a.confidences, b.confidences).auroc for a, b in zip(known, each, strict=True)))
         for name, each in unknown.items()
     }
+    warn_of_guessing(accuracy.float32, len(detector.classes), images.name)
     for what, change in {"accuracy": accuracy, **{f"AUROC against {name}": c for name, c in auroc.items()}}.items():
         if change.drop > max_drop:
             raise MacsError(

@@ -2,7 +2,7 @@
 
 import csv
 import json
-import re
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple
 from importlib.util import find_spec
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from macs.core.errors import MacsError
+from macs.core.text import printable, whole
 
 if TYPE_CHECKING:
     from macs.detector.stream import Row
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 Format = Literal["table", "csv", "jsonl", "parquet"]
 SUFFIXES: dict[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".txt": "table"}
 COLUMNS = ("path", "label", "class", "confidence", "is_ood", "reason")
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # in a file's name they could steer the terminal
 ROW_GROUP = 10_000  # rows that Parquet holds in memory
 
 
@@ -53,19 +53,22 @@ def write_table(rows: "Iterable[Row]", file: TextIO) -> None:
             line = f"{'failed':8} {'-':>10}  {'-':20} {row.path}: {row.reason}"
         else:
             line = f"{'OOD' if row.is_ood else 'ID':8} {row.confidence:>10.4f}  {row.name:20} {row.path}"
-        print(CONTROL.sub("?", line), file=file)
+        print(printable(line), file=file)
 
 
 def write_csv(rows: "Iterable[Row]", file: TextIO) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
-        writer.writerow(json.dumps(value) if isinstance(value, bool) else value for value in astuple(row))
+        writer.writerow(json.dumps(value) if isinstance(value, bool) else value for value in _values(row))
 
 
 def write_json_lines(rows: "Iterable[Row]", file: TextIO) -> None:
     for row in rows:
-        print(json.dumps(dict(zip(COLUMNS, astuple(row), strict=True))), file=file)
+        told = dict(zip(COLUMNS, _values(row), strict=True))
+        if row.confidence is not None and not math.isfinite(row.confidence):  # JSON has no word for it
+            told["confidence"] = None
+        print(json.dumps(told), file=file)
 
 
 def write_parquet(rows: "Iterable[Row]", path: Path) -> None:
@@ -78,23 +81,34 @@ def write_parquet(rows: "Iterable[Row]", path: Path) -> None:
     schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
     with ParquetWriter(path, schema) as writer:
         for batch in in_batches(rows, ROW_GROUP):
-            columns = zip(*map(astuple, batch), strict=True)
+            columns = zip(*map(_values, batch), strict=True)
             arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _values(row: "Row") -> list[Any]:
+    """The fields of a row, its texts such that any encoding of Unicode can write them."""
+    return [whole(value) if isinstance(value, str) else value for value in astuple(row)]
 
 
 TEXT: dict[str, Callable[..., None]] = {"table": write_table, "csv": write_csv, "jsonl": write_json_lines}
 
 
 class Count:
-    """Rows passed through, with how many there were and how many failed."""
+    """Rows passed through, with how many there were, how many are OOD and how many failed."""
 
     def __init__(self) -> None:
-        self.rows = self.failed = 0
+        self.rows = self.ood = self.failed = 0
+
+    def __str__(self) -> str:
+        failed = f"{self.failed:,} that could not be read and {'says' if self.failed == 1 else 'say'} why"
+        known = self.rows - self.ood - self.failed
+        return f"{self.rows:,} images: {known:,} ID, {self.ood:,} OOD" + (f", {failed}" if self.failed else "")
 
     def through(self, rows: "Iterable[Row]", heard: Callable[[], Any] = lambda: None) -> "Iterator[Row]":
         for row in rows:
             self.rows += 1
+            self.ood += row.is_ood is True
             self.failed += row.is_ood is None
             heard()
             yield row

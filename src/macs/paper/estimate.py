@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from rich.table import Table
 
+from macs.core.console import tell
 from macs.data import ImageSet
 from macs.data.catalog import catalog
 from macs.paper.bench import Bench, Setup
@@ -60,7 +61,7 @@ class Plan:
         return table
 
 
-def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int]) -> Plan:
+def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], progress: bool = True) -> Plan:
     """What there is to do and how long it takes; works without the data too, by the official sizes of the sets."""
     todo = trainings(parts, setup.scale, only, seeds)
     missing: dict[str, str] = {}
@@ -85,6 +86,7 @@ def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int]) -
         key = (training.net, training.method)
         if key not in rates and state != "done":
             if (training.net, "") not in rates:
+                tell(f"Measuring how fast {training.net} is trained on this machine ...", progress)
                 rates[training.net, ""] = speed(training.net, setup.scale.finetuning)
             rates[key] = rates[training.net, ""] / SLOWER.get(training.method, 1)
         skipped = state == "data missing" and not setup.scale.complete

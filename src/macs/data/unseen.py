@@ -1,0 +1,67 @@
+"""Are these images fit to judge a network by: labelled as its classes are, and not those that it was trained on?"""
+
+import filecmp
+from collections.abc import Sequence
+from pathlib import Path
+
+from macs.core.console import warn
+from macs.core.errors import MacsError
+from macs.data.imageset import ImageSet
+from macs.data.loading import available, has_validation, inside
+
+SHOWN = 10  # names of classes that a message lists
+
+
+def same_classes(images: ImageSet, names: Sequence[str], whose: str) -> None:
+    """Refuse labelled images of other classes than `names`, or in another order.
+
+    Where no names are known, or the images' classes are mere numbers, there is nothing to compare but their count.
+    """
+    here, there = images.classes, tuple(names)
+    if here == tuple(map(str, range(len(there)))):
+        return
+    if names and images.labels is not None and here != there:
+        pairs = enumerate(zip(here, there, strict=False))
+        differ = next((f" (number {i} is {one} and {other})" for i, (one, other) in pairs if one != other), "")
+        raise MacsError(
+            f"{images.name} has the classes {few(here)}, but {whose} {few(there)}"
+            f"{differ if len(here) > SHOWN else ''}; the labels must count the same classes in the same order."
+        )
+
+
+def few(names: Sequence[str]) -> str:
+    """The names, or the first of many."""
+    return ", ".join(names[:SHOWN]) + (f", ... ({len(names):,} in all)" if len(names) > SHOWN else "")
+
+
+def refuse_seen(images: ImageSet, spec: str, split: str | None, trained_on: str) -> None:
+    """Refuse images that a network was trained on, where that can be known: both are folders.
+
+    `spec` and `split` are what the images were loaded by, and `trained_on` is the set that the network was trained on.
+    """
+    folders = [_folder(trained_on, "train"), _folder(spec, split or ("val" if has_validation(spec) else "test"))]
+    if None in folders:
+        return
+    training, place = (Path(str(folder)) for folder in folders)
+    if place == training or training in place.parents or place in training.parents:
+        raise MacsError(f"The network was trained on images of {place}; give other ID images with --images.")
+    known = [name for name in images.files if _same_file(training / name, place / name)]
+    if len(known) == len(images):
+        raise MacsError(
+            f"The images of {place} are those of {training}, on which the network was trained; give others."
+        )
+    if known:
+        warn(
+            f"{len(known):,} of the {len(images):,} images of {place} are also in {training}, on which the network was "
+            f"trained, as {known[0]} is: it is surer of these than of new ones, so take them out."
+        )
+
+
+def _folder(spec: str, split: str) -> Path | None:
+    """The folder that a set's images come from, if they come from one."""
+    path = Path(spec).expanduser()
+    return inside(path, split).resolve() if spec not in available() and path.is_dir() else None
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return one.is_file() and filecmp.cmp(one, other, shallow=False)

@@ -1,0 +1,28 @@
+"""Names from elsewhere on a terminal and in a file."""
+
+import os
+
+import pytest
+
+from macs.core.text import printable, whole
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain é 猫 🐈", "plain é 猫 🐈"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("two\nlines\r", "two\\x0alines\\x0d"),
+        (os.fsdecode(b"\xff.png"), "\\xff.png"),
+        ("\ud800", "\\ud800"),
+        ("gnp.\u202eexe", "gnp.\\u202eexe"),
+    ],
+)
+def test_nothing_that_steers_a_terminal_is_printed(text, shown):
+    assert printable(text) == shown
+
+
+def test_any_text_can_be_written():
+    text = "".join(map(chr, range(0x110000)))
+    written = whole(text).encode("utf-8").decode("utf-8")
+    assert "\0" not in written and "\\udfff" in written and whole("a\nb") == "a\nb"
