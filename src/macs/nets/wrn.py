@@ -15,6 +15,8 @@ from macs.core.errors import MacsError
 from macs.nets import Net, net
 from macs.nets._base import ReluDropout, conv, conv_norm
 
+MOST_PARAMETERS = 1_000_000_000  # 4 GB of weights
+
 
 class Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
@@ -42,8 +44,12 @@ class WideResNet(Net):
         if depth < 10 or depth % 6 != 4 or width < 1:
             what = "the depth must be 6 n + 4 (10, 16, ..., 28, 34, 40) and the width at least 1"
             raise MacsError(f"Cannot build 'wrn-{depth}-{width}': {what}.")
-        super().__init__(f"wrn-{depth}-{width}", classes)
         blocks, widths = (depth - 4) // 6, (16, 16 * width, 32 * width, 64 * width)
+        size = 18 * blocks * sum(each**2 for each in widths[1:]) + widths[3] * classes
+        if size > MOST_PARAMETERS:  # said before they are allocated
+            limit = f"about {size:.0e} parameters, and {MOST_PARAMETERS:.0e} is the most that is built"
+            raise MacsError(f"wrn-{depth}-{width} with {classes} classes would have {limit}; check its numbers.")
+        super().__init__(f"wrn-{depth}-{width}", classes)
         self.conv1 = conv(3, 16, 3)
         self.block1 = _group(blocks, widths[0], widths[1], 1, dropout)
         self.block2 = _group(blocks, widths[1], widths[2], 2, dropout)
