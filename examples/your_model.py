@@ -2,7 +2,7 @@
 
     python examples/your_model.py photos results
 
-`photos` holds `known/train`, `known/val` and `known/test` with one folder a class in each, and `unknown/train` and
+`photos` holds `known/train`, `known/val` and `known/test` with one folder per class in each, and `unknown/train` and
 `unknown/test`, any images that belong to none of the classes. docs/your-model.md explains each step.
 """
 
@@ -54,7 +54,7 @@ def main(photos: Path, results: Path, pretrain_epochs: int = 30, finetune_epochs
     macs.finetune(net, train, outliers, recipe=recipe)
     print(macs.evaluate(net, test, {"unknown": unknown}))
 
-    detector = macs.Detector(net).calibrate(validation, keep=0.9, outliers={"unknown": unknown})
+    detector = macs.Detector(net).calibrate(validation, keep=0.95, outliers={"unknown": unknown})
     print(detector.calibration)
     detector.save(results / "detector.safetensors")
 

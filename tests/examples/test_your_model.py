@@ -1,16 +1,20 @@
 """The example, run as it stands on images made here: red and green discs are known, noise is not."""
 
 import runpy
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageDraw
+from safetensors.torch import load_file
 
-from macs import cli
+from command import run
 from macs.detector import Detector
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "your_model.py"
+GUIDE = Path(__file__).parents[2] / "docs" / "your-model.md"
 
 
 def disc(name: str, random: np.random.Generator) -> Image.Image:
@@ -56,10 +60,21 @@ def test_from_folders_to_verdicts(photos, tmp_path, capsys, monkeypatch):
     # The file goes on to the command line, where the user names the network.
     monkeypatch.chdir(EXAMPLE.parent)
     command = ["predict", photos / "unknown", "--detector", tmp_path / "detector.safetensors"]
-    monkeypatch.setattr("sys.argv", ["macs", *map(str, command), "--net", "your_model:SmallNet", "--format", "csv"])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert not end.value.code
+    run(*command, "--net", "your_model:SmallNet", "--format", "csv")
     lines = capsys.readouterr().out.splitlines()[1:]
     assert len(lines) == 60
     assert sum(line.split(",")[4] == "true" for line in lines) > 50
+
+
+def test_the_guides_commands_and_the_script_give_the_same_weights(photos, tmp_path, monkeypatch):
+    detector = runpy.run_path(str(EXAMPLE), run_name="your_model")["main"](photos, tmp_path)
+    (tmp_path / "photos").symlink_to(photos)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
+    lines = GUIDE.read_text(encoding="utf-8").replace("\\\n", "").splitlines()
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith(("    macs pretrain", "    macs finetune"))]
+    assert [command[0] for command in commands] == ["pretrain", "finetune"]
+    for command in commands:
+        run(*command)
+    weights = load_file(tmp_path / "runs/tuned/net.safetensors")
+    assert all(torch.equal(value, weights[key]) for key, value in detector.net.state_dict().items())
