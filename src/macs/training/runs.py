@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from macs.core.errors import MacsError
-from macs.core.files import input_file, kind_of, output_file, reason, user_path, write_atomically, write_text
+from macs.core.files import (
+    input_file,
+    kind_of,
+    output_file,
+    reason,
+    remove_abandoned,
+    user_path,
+    write_atomically,
+    write_text,
+)
 from macs.core.settings import check
 from macs.training.recipe import Recipe
 
@@ -101,6 +110,7 @@ class RunFolder:
         """Make the folder this recipe's, or refuse: nothing that another run wrote is ever overwritten."""
         self.check_writable()
         if not self.recipe_file.exists():
+            remove_abandoned(self.recipe_file)  # of a run that was killed as it began
             if self.path.exists() and any(self.path.iterdir()):
                 raise MacsError(f"{self.path} holds files that are not a run; name another folder.")
             write_text(self.recipe_file, recipe.to_toml())
