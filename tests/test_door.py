@@ -95,6 +95,12 @@ def test_every_error_is_a_sentence_and_a_code(tmp_path, raised, code, words):
         assert "Traceback" in macs("data", "list", "--traceback", env=env).stderr
 
 
+def test_a_data_folder_that_cannot_be_written_is_found_before_the_download(tmp_path):
+    (tmp_path / "file").touch()
+    done = macs("data", "get", "cifar10", "--data", tmp_path / "file", "--mirror", "file:///nowhere")
+    assert done.returncode == 2 and "is a file, not a folder" in done.stderr
+
+
 def test_help_names_the_way_to_a_traceback():
     assert "--traceback" in macs("--help").stdout
 

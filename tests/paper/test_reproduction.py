@@ -252,7 +252,7 @@ def test_missing_data_is_an_error_at_full_scale_and_a_gap_in_the_lab(tmp_path, c
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_lists_what_is_done_and_what_is_not(done, folder, tmp_path, trained):
+def test_a_dry_run_lists_what_is_done_and_what_is_not(done, folder, tmp_path, trained, capsys):
     planned = plan(Setup(MICRO, folder), ["table1"], Only(), (0, 1))
     states = {line.training.name: line.state for line in planned.lines}
     assert states["digits-wrn-10-1-energy-seed0"] == "done"
@@ -262,6 +262,7 @@ def test_a_dry_run_lists_what_is_done_and_what_is_not(done, folder, tmp_path, tr
     assert trained == []  # every speed is known from the finished cells
     unknown = plan(Setup(MICRO, tmp_path), ["figure1"], Only(), (0,))
     assert trained == ["oe"] and all(line.seconds > 0 for line in unknown.lines)
+    assert "Measuring how fast wrn-10-1 is trained" in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
 
 

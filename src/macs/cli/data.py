@@ -22,6 +22,7 @@ from rich.table import Table
 from macs.cli._app import Data, Json, app, show
 from macs.core.console import Terminal
 from macs.core.errors import MacsError
+from macs.core.files import output_folder
 
 if TYPE_CHECKING:
     from macs.data import folder
@@ -68,9 +69,11 @@ def data_get(
     """
     from macs.data.checking import dataset_called
     from macs.data.download import get
+    from macs.data.loading import data_root
 
     for name in names:  # a misspelt name shall not come to light after hours
         dataset_called(name)
+    output_folder(data_root(data))
     got: list[Got] = []
     failures: list[MacsError] = []
     with bars(DownloadColumn()) as shown:

@@ -103,8 +103,8 @@ def evaluate(
     names = score or [methods.build(recipe).score]
     names = scores.available() if "all" in names else names
     scorers = {name: scores.get(name) for name in names}  # a wrong name is an error before anything slow
-    same_classes(test, nets.class_names(checkpoint), f"{checkpoint} was trained for")
     network = nets.load(checkpoint, net, len(test.classes) or None, normalisation=normalisation).to(best_device())
+    same_classes(test, nets.class_names(checkpoint), f"{checkpoint} was trained for")
     ranking = evaluate_scores(
         network,
         test,
