@@ -242,7 +242,9 @@ def test_what_to_calibrate_on_is_the_validation_part_or_else_the_test_part(tmp_p
         for index, image in enumerate(images(count)):
             write_png(tmp_path / "divided" / part / f"{index}.png", image)
     loaded = [load_unseen(spec, None, tmp_path) for spec in ("digits", "cifar10", str(tmp_path / "divided"))]
-    assert [each.name for each in loaded] == ["digits (val)", "cifar10 (test)", str(tmp_path / "divided")]
+    assert [each.name for each in loaded] == ["digits (val)", "cifar10 (test)", f"{tmp_path / 'divided'} (val)"]
+    assert data.load(tmp_path / "divided", "val").name == str(tmp_path / "divided")  # which loads it again
+    assert load_unseen(str(tmp_path / "divided" / "val")).name == str(tmp_path / "divided" / "val")
     assert len(loaded[2]) == 2 and len(load_unseen(str(tmp_path / "divided"), "test", tmp_path)) == 3
 
 

@@ -9,7 +9,7 @@ from archives import tar
 from official import images, python2_pickle, write_png
 from published import IMAGES, expect, publish
 
-from macs import cli
+from macs.__main__ import main
 from macs.data.catalog import catalog
 from macs.data.checking import Found, check
 
@@ -151,7 +151,7 @@ def test_what_comes_with_a_package_is_counted_or_missing(tmp_path, monkeypatch):
 def run(*arguments: object) -> object:
     sys.argv = ["macs", "data", "check", *map(str, arguments)]
     try:
-        cli.main()
+        main()
     except SystemExit as end:
         return end.code or 0
     return 0

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from macs.core.errors import MacsError
-from macs.detector import paths
-from macs.detector.paths import find_images, in_batches
+from macs.data import walking
+from macs.data.walking import in_batches
+from macs.detector.paths import find_images
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_a_folder_means_every_image_below_it_in_order(tree):
 def test_a_folder_larger_than_a_piece_is_listed_whole(tree, monkeypatch):
     whole = names(tree)
     for piece in (1, 2, 3):
-        monkeypatch.setattr(paths, "SORTED", piece)
+        monkeypatch.setattr(walking, "SORTED", piece)
         assert sorted(names(tree)) == sorted(whole)
 
 
@@ -43,7 +44,7 @@ def test_a_folder_is_not_listed_before_it_is_needed(tmp_path, monkeypatch):
     """With pieces of 10 and 1,000 files, the first image is there after 10."""
     for i in range(1000):
         (tmp_path / f"{i}.png").touch()
-    monkeypatch.setattr(paths, "SORTED", 10)
+    monkeypatch.setattr(walking, "SORTED", 10)
     listed = 0
     scandir = os.scandir
 

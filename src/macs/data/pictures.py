@@ -9,13 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
+from macs.core.files import input_file
 
 if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
     from PIL import Image
 
 # Only formats that hold pixels and nothing to execute: Pillow would otherwise hand an EPS to Ghostscript.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+MAX_SIZE = 4096  # a larger edge is a slip of the keyboard: one image of it takes 50 MB, and a network far more
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
+
+
+def check_size(size: object) -> int:
+    """The edge of square images in pixels, refused where it cannot be one."""
+    if not isinstance(size, int | np.integer) or isinstance(size, bool) or not 1 <= size <= MAX_SIZE:
+        raise MacsError(f"The size of images is a whole number of pixels from 1 to {MAX_SIZE:,}, not {size!r}.")
+    return int(size)
 
 
 def read_picture(path: Path, size: int) -> NDArray[np.uint8]:
@@ -27,6 +36,7 @@ def open_rgb(path: Path) -> Image.Image:
     """The first frame of a file as RGB, turned upright by its EXIF orientation."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
+    path = input_file(path, "image")  # a FIFO or a device would keep us waiting for ever
     try:
         with Image.open(path, formats=FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS

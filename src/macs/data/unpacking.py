@@ -51,6 +51,8 @@ def extract(archive: Path, name: str, content: Path, progress: Progress) -> None
     with archive.open("rb") as raw:
         for member, stream in zip_members(raw) if name.endswith(".zip") else tar_members(raw, name):
             target = content / safe(member)
+            if stream is not None and target == content:
+                raise Unsafe("one of its members has no name")
             if stream is not None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with stream, target.open("wb") as file:
@@ -76,7 +78,8 @@ def zip_members(raw: BinaryIO) -> Iterator[Member]:
         for member in archive.infolist():
             if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):  # 0: written by DOS
                 raise Unsafe(f"its member {member.filename} is a link or a device")
-            yield member.filename, None if member.is_dir() else archive.open(member)
+            folder = member.filename.endswith("/")  # member.is_dir() looks for the last letter of an empty name
+            yield member.filename, None if folder else archive.open(member)
 
 
 def safe(member: str) -> PurePosixPath:

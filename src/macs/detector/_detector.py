@@ -125,7 +125,9 @@ class Detector:
         answers = self._run(_image_set(images, self.size), progress)
         return self.judge(answers.predictions, answers.confidences, tau)
 
-    def predict_files(self, paths: Iterable[str | Path], *, threshold: float | None = None) -> "Iterator[Row]":
+    def predict_files(
+        self, paths: str | Path | Iterable[str | Path], *, threshold: float | None = None
+    ) -> "Iterator[Row]":
         """A row for each image in files, folders, globs and .npy files, in bounded memory however many there are."""
         from macs.detector.stream import predict_files
 
