@@ -82,7 +82,7 @@ def calibrate(
         folder = RunFolder(run)
         recipe = folder.finished_recipe()
         net, checkpoint, size = net or recipe.net, checkpoint or folder.net_file, size or recipe.size
-        images = images or recipe.id
+        images = recipe.id if images is None else images
         if images == recipe.id and undivided(images):
             raise MacsError(f"The network was trained on all of {images}; give other ID images with --images.")
     elif net is None or checkpoint is None or images is None:
@@ -92,7 +92,7 @@ def calibrate(
     size = size or 32
     validation = load_unseen(images, split, data, size)
     others, validation = validation.split(check) if check else (None, validation)
-    unknown = {name: load_unseen(name, None, data, size) for name in outliers or ()}
+    unknown = {name: load_unseen(name, None, data, size, labelled=False) for name in outliers or ()}
 
     from macs import Detector, methods, nets
     from macs.core.devices import best_device

@@ -78,14 +78,14 @@ def evaluate(
         recipe = folder.finished_recipe()
         if id is None and undivided(recipe.id):
             raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
-        net, checkpoint, id = net or recipe.net, checkpoint or folder.net_file, id or recipe.id
+        net, checkpoint, id = net or recipe.net, checkpoint or folder.net_file, recipe.id if id is None else id
     elif net is None or checkpoint is None or id is None:
         raise MacsError("Name a run folder, or give --net, --checkpoint and --id.")
     else:
         recipe = Recipe(net=net, id=id, method="msp")
     size = size or recipe.size
     test = load(id, "test", root=data, size=size)
-    sets = {name: load(name, "test", root=data, size=size) for name in ood}
+    sets = {name: load(name, "test", root=data, size=size, labelled=False) for name in ood}
 
     from macs import methods, nets, scores
     from macs.core.devices import best_device

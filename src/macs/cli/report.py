@@ -51,8 +51,8 @@ def report(
     if id is None and undivided(recipe.id):
         raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
     names = ood if ood is not None else _ood_sets(recipe.id, data)
-    test = load(id or recipe.id, "test", root=data, size=recipe.size)
-    sets = {name: load(name, "test", root=data, size=recipe.size) for name in names}
+    test = load(recipe.id if id is None else id, "test", root=data, size=recipe.size)
+    sets = {name: load(name, "test", root=data, size=recipe.size, labelled=False) for name in names}
 
     from macs import methods, nets
     from macs.core.devices import best_device

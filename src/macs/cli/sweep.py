@@ -72,9 +72,9 @@ def sweep(
         raise MacsError(f"--validation must be a share above 0 or a number of images, not {validation}.")
     first = validation if validation < 1 else int(validation)
     train, val = held_out(wanted.id, first, data, wanted.size)
-    outliers, held = held_out(wanted.outliers, first, data, wanted.size, elsewhere=val_outliers)
+    outliers, held = held_out(wanted.outliers, first, data, wanted.size, elsewhere=val_outliers, labelled=False)
     test = load(wanted.id, "test", root=data, size=wanted.size) if ood else None
-    sets = {name: load(name, "test", root=data, size=wanted.size) for name in ood or []}
+    sets = {name: load(name, "test", root=data, size=wanted.size, labelled=False) for name in ood or []}
 
     from macs import training
     from macs.core.console import tell

@@ -82,7 +82,7 @@ def _train(recipe: Recipe, run: Path | None, data: Path | None, resume: bool, as
 
     outliers = None
     if methods.build(recipe).needs_outliers:
-        outliers = load(recipe.outliers, "train", root=data, size=recipe.size)
+        outliers = load(recipe.outliers, "train", root=data, size=recipe.size, labelled=False)
     margin = "" if recipe.margin is None else f"-m{recipe.margin:g}"
     name = f"{Path(recipe.id).name}-{recipe.net}-{recipe.method}{margin}-seed{recipe.seed}".replace(":", ".")
     folder = run or Path("runs") / name

@@ -36,7 +36,7 @@ def import_from(reference: str, kind: str) -> Any:
         sys.path.append(str(Path.cwd()))
     try:
         return getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:  # TypeError: "..:name"
         raise MacsError(f"Cannot use {reference!r} as a {kind}: {error}.") from None
 
 

@@ -5,9 +5,11 @@ tarfile, which guards nothing before Python 3.12.
 """
 
 import gzip
+import lzma
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -19,7 +21,11 @@ from typing import IO, BinaryIO
 from macs.core.errors import MacsError
 from macs.data.folder import Progress
 
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
+# Beside errors of their own, tarfile and zipfile let through what they stumble upon, such as names that are no text.
+DAMAGED = (
+    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, RuntimeError, ValueError, OverflowError),
+)
 
 
 class WrongFile(MacsError):

@@ -13,6 +13,7 @@ from torch import nn
 from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
+from macs.data.imageset import require_images, require_sets
 from macs.data.pixels import Resized
 from macs.detector.calibration import Calibration, calibrate
 from macs.evaluation import Answers, run_net
@@ -77,6 +78,9 @@ class Detector:
         share that would pass as ID, and of `check`, which are other ID images, the share that is kept beside what was
         to be expected. `per_class` finds one threshold for each predicted class.
         """
+        validation = require_images(validation, "calibration images")
+        outliers = require_sets({} if outliers is None else outliers, "outliers")
+        check = None if check is None else require_images(check, "images to check on")
         classes = self._class_names(validation)
         answers = self._run(validation, progress)
         record = calibrate(
@@ -95,7 +99,7 @@ class Detector:
             record = record.checked(verdicts.labels, ~verdicts.is_ood)
         passing = {
             name: 1 - float(detector.predict(images, progress=progress).is_ood.mean())
-            for name, images in (outliers or {}).items()
+            for name, images in outliers.items()
         }
         return replace(detector, calibration=replace(record, passing=passing))
 
@@ -183,7 +187,9 @@ class Detector:
         """
         from macs.detector.int8 import export_int8
 
-        return export_int8(self, path, images, ood or {}, max_drop, progress)
+        images = require_images(images, "images for int8")
+        ood = require_sets({} if ood is None else ood, "OOD sets")
+        return export_int8(self, path, images, ood, max_drop, progress)
 
     def _run(self, images: ImageSet, progress: bool = False) -> Answers:
         return run_net(self.net, images, self.score, precision=PRECISION, progress=progress)

@@ -83,7 +83,8 @@ def _matches(folder: Path, pattern: tuple[str, ...]) -> Iterator[Path]:
             elif fnmatchcase(entry.name, first) and (not rest or is_folder(entry)):
                 yield from _matches(folder / entry.name, rest)
     except PermissionError:  # there may be matches inside, so it shall not go unnoticed
-        yield folder
+        if first != "**":  # or what follows has said so already
+            yield folder
     except OSError:
         return
 

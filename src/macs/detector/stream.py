@@ -49,6 +49,8 @@ def predict_files(
     detector: Detector, paths: str | Path | Iterable[str | Path], threshold: float | None = None
 ) -> Iterator[Row]:
     """A row for each image, in the order in which the paths give them."""
+    if not isinstance(paths, str | Path | Iterable):
+        raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
     thresholds = detector.thresholds(threshold)  # here, so that a mistake is raised now and not by the first row
     return _rows(detector, paths, thresholds)
 

@@ -24,6 +24,7 @@ from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import scoring_batches, to_float
+from macs.data.imageset import require_images, require_sets
 from macs.inference import BATCH, inference
 from macs.metrics import METRICS, FprRule, OODMetrics, drawn_metrics, mean_and_error, ood_metrics
 from macs.scores import LIMIT, Score, Train, available, fit_all, get
@@ -217,6 +218,7 @@ def evaluate_scores(
 
     A score that cannot be computed is left out, with the reason; it is an error only if none can.
     """
+    test, ood = require_images(test, "ID test images"), require_sets(ood, "OOD sets")
     if test.labels is None:
         raise MacsError(f"{test.name} has no labels to measure accuracy with; a folder needs one sub-folder a class.")
     if not ood:

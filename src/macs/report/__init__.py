@@ -39,9 +39,11 @@ def write(
     `run` names the folder of the network's training; with it the page shows the recipe and the training curves. A score
     that is fitted needs ID training images as `train`.
     """
+    from macs.data.imageset import require_images, require_sets
     from macs.report.findings import find
     from macs.report.page import render
 
+    test, ood = require_images(test, "ID test images"), require_sets(ood, "OOD sets")
     findings = find(net, test, ood, run, score, train, precision, progress)
     write_text(path, render(findings))
     return findings.evaluation

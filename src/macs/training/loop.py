@@ -20,6 +20,7 @@ from macs.core.devices import best_device, channels_last, device_of, keep_freed_
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import steps_per_epoch, to_float, training_batches
+from macs.data.imageset import require_images
 from macs.methods import Batch, Method
 from macs.training.progress import Epoch, Tally, TrainingProgress
 from macs.training.recipe import PRETRAINING, Recipe
@@ -59,6 +60,7 @@ def finetune(
     run that was interrupted there.
     """
     recipe = recipe or Recipe()
+    outliers = None if outliers is None else require_images(outliers, "outliers")
     recipe = replace(recipe, method=method or recipe.method, outliers=outliers.name if outliers is not None else "")
     return _train(net, train, outliers, recipe, run, resume, progress)
 
@@ -72,6 +74,7 @@ def _train(
     resume: bool,
     show: bool,
 ) -> list[Epoch]:
+    train = require_images(train, "training images")
     recipe = replace(recipe, id=train.name, net=nets.name_of(net), size=train.size)
     method = methods.build(recipe)
     if not method.needs_outliers:
