@@ -1,6 +1,9 @@
 """What tests share: the real data when it is there, and tiny sets to train on."""
 
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     return Path(os.environ["MACS_DATA"])
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[Path]:
+    """A folder to work in as a user to whom files can be denied: root, as tests run in a container, may read all."""
+    if not hasattr(os, "setresuid"):
+        pytest.skip("this system has no rights to take away")
+    folder = Path(tempfile.mkdtemp())
+    root = os.geteuid() == 0
+    if root:
+        os.chown(folder, 65534, 65534)
+        os.setresuid(65534, 65534, 0)
+    try:
+        yield folder
+    finally:
+        if root:
+            os.setresuid(0, 0, 0)
+        for inner, _, _ in os.walk(folder):
+            Path(inner).chmod(0o700)
+        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Every dataset of the catalogue from files as they are distributed, and what is said when they are not there."""
 
+import os
 import pickle
 import shutil
 import subprocess
@@ -242,7 +243,9 @@ def test_what_to_calibrate_on_is_the_validation_part_or_else_the_test_part(tmp_p
         for index, image in enumerate(images(count)):
             write_png(tmp_path / "divided" / part / f"{index}.png", image)
     loaded = [load_unseen(spec, None, tmp_path) for spec in ("digits", "cifar10", str(tmp_path / "divided"))]
-    assert [each.name for each in loaded] == ["digits (val)", "cifar10 (test)", str(tmp_path / "divided")]
+    assert [each.name for each in loaded] == ["digits (val)", "cifar10 (test)", f"{tmp_path / 'divided'} (val)"]
+    assert data.load(tmp_path / "divided", "val").name == str(tmp_path / "divided")  # which loads it again
+    assert load_unseen(str(tmp_path / "divided" / "val")).name == str(tmp_path / "divided" / "val")
     assert len(loaded[2]) == 2 and len(load_unseen(str(tmp_path / "divided"), "test", tmp_path)) == 3
 
 
@@ -276,6 +279,49 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     (tmp_path / "a.zip").touch()
     with pytest.raises(MacsError, match=r"Cannot load .*a\.zip"):
         data.load(tmp_path / "a.zip")
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("", "empty"),
+        (" ", "empty"),
+        ("a\0b", "NUL"),
+        ("~nobody-of-that-name/x", "home folder"),
+        ("x" * 5000, "too long"),
+        ("{}/fifo.npy", "is a FIFO"),
+        ("{}/fifo", "Cannot load"),
+        ("{}/loop", "symbolic links"),
+        (5, "not a int"),
+    ],
+)
+def test_a_spec_that_leads_nowhere_is_one_sentence(tmp_path, spec, why):
+    for name in ("fifo", "fifo.npy"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "loop").symlink_to("loop")
+    spec = spec.format(tmp_path) if isinstance(spec, str) else spec
+    for door in (data.load, load_unseen):
+        with pytest.raises(MacsError, match=why):
+            door(spec)
+    with pytest.raises(MacsError):
+        data.ImageSet.from_folder(spec)
+
+
+@pytest.mark.parametrize("locked", [".", "val", "images.npy"])
+def test_what_may_not_be_read_is_not_said_to_be_missing(unprivileged, locked):
+    write_png(unprivileged / "val" / "1.png", images(1)[0])
+    np.save(unprivileged / "images.npy", images(1))
+    (unprivileged / locked).chmod(0)
+    for spec in (unprivileged, unprivileged / "val", unprivileged / "images.npy"):
+        if locked in (".", spec.name):
+            with pytest.raises(MacsError, match="Permission denied"):
+                data.load(spec, "val")
+
+
+def test_a_folder_knows_three_splits(tmp_path):
+    write_png(tmp_path / "1.png", images(1)[0])
+    with pytest.raises(MacsError, match="no split called 'tset' \\(did you mean 'test'"):
+        data.load(tmp_path, "tset")
 
 
 def test_an_unknown_split_says_which_there_are(tmp_path):

@@ -1,6 +1,7 @@
 """What is on disk, counted by hand: whole, partial, broken or not there."""
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -9,7 +10,8 @@ from archives import tar
 from official import images, python2_pickle, write_png
 from published import IMAGES, expect, publish
 
-from macs import cli
+from command import refused
+from macs.__main__ import main
 from macs.data.catalog import catalog
 from macs.data.checking import Found, check
 
@@ -151,7 +153,7 @@ def test_what_comes_with_a_package_is_counted_or_missing(tmp_path, monkeypatch):
 def run(*arguments: object) -> object:
     sys.argv = ["macs", "data", "check", *map(str, arguments)]
     try:
-        cli.main()
+        main()
     except SystemExit as end:
         return end.code or 0
     return 0
@@ -188,6 +190,57 @@ def test_an_unknown_name_is_a_mistake(capsys):
     assert "did you mean 'cifar10'" in capsys.readouterr().err
     assert run("os:path") == 2
     assert "os:path is no dataset" in capsys.readouterr().err
+
+
+def test_what_may_not_be_read_is_broken_and_the_rest_is_checked(unprivileged):
+    for name in ("dtd/images/banded/1.png", "dtd/images/dotted/1.png"):
+        write_png(unprivileged / name, images(1)[0])
+    (unprivileged / "dtd" / "images" / "dotted").chmod(0)
+    (unprivileged / "cifar-10-batches-py").mkdir(0)
+    found = {(each.name, each.split): each for each in check(["textures", "cifar10", "isun"], unprivileged)}
+    assert found["textures", "test"].images == 1 and found["isun", "test"].status == "missing"
+    for key in (("textures", "test"), ("cifar10", "train"), ("cifar10", "test")):
+        assert "Permission denied" in found[key].broken[0]
+
+
+def test_a_link_that_leads_back_up_is_not_counted(tmp_path):
+    write_png(tmp_path / "dtd" / "images" / "banded" / "1.png", images(1)[0])
+    (tmp_path / "dtd" / "images" / "banded" / "up").symlink_to(tmp_path / "dtd" / "images")
+    assert only(check(["textures"], tmp_path)).images == 1
+
+
+@pytest.mark.parametrize("command", [["list"], ["check"], ["get", "cifar10", "svhn"]])
+@pytest.mark.parametrize(
+    ("root", "why"),
+    [
+        ("", "empty"),
+        (" ", "empty"),
+        ("~nobody-of-that-name/x", "home folder"),
+        ("x" * 5000, "too long"),
+        ("{}/file", "is a file, not a folder"),
+        ("{}/fifo", "is a FIFO, not a folder"),
+        ("{}/loop", "symbolic links"),
+    ],
+)
+def test_a_data_root_that_is_none_is_one_sentence(tmp_path, capsys, monkeypatch, command, root, why):
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+    assert why in refused(capsys, "data", *command, "--data", root.format(tmp_path))
+    monkeypatch.setenv("MACS_DATA", root.format(tmp_path))
+    assert why in refused(capsys, "data", *command)
+
+
+@pytest.mark.parametrize("command", ["get", "check"])
+@pytest.mark.parametrize("name", ["", "\0", "..:x", ":x", "x" * 5000])
+def test_a_name_of_no_dataset_is_one_sentence(tmp_path, capsys, command, name):
+    refused(capsys, "data", command, name, "--data", tmp_path)
+
+
+def test_a_data_root_that_may_not_be_read_is_one_sentence(unprivileged, capsys):
+    unprivileged.chmod(0)
+    for command in (["list"], ["check"], ["get", "cifar10"]):
+        assert "Permission denied" in refused(capsys, "data", *command, "--data", unprivileged)
 
 
 @pytest.mark.data

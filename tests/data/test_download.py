@@ -16,7 +16,8 @@ from faulty_server import Site, serving
 from official import images, write_svhn
 from published import IMAGES, expect, publish
 
-from macs import cli, data
+from macs import data
+from macs.__main__ import main
 from macs.core.errors import MacsError
 from macs.data import transfer
 from macs.data.catalog import catalog
@@ -213,11 +214,18 @@ def test_a_missing_file_and_a_missing_network_are_told_apart(offer, site, root, 
     site.files.clear()
     refused("cifar10", root, f"{site.url}/cifar-10-python.tar.gz answers 404")
     refused("cifar10", root, "http://127.0.0.1:1/cifar-10-python.tar.gz (no connection)", mirror="http://127.0.0.1:1/")
-    refused("cifar10", root, f"no file {tmp_path}/cifar-10-python.tar.gz", mirror=tmp_path.as_uri())
+    refused("cifar10", root, f"no file at {tmp_path}/cifar-10-python.tar.gz", mirror=tmp_path.as_uri())
     assert not root.exists()
 
 
-@pytest.mark.parametrize("mirror", ["", "data", "/data", "ftp://host/data", "http:/host", "https://", "file://host/x"])
+@pytest.mark.parametrize("mirror", ["http://[", "http://host:x", "http://host:99999", "http://host/\0", "file:///a\nb"])
+def test_a_mirror_that_no_request_can_be_sent_to_is_refused(mirror, root):
+    refused("cifar10", root, repr(mirror), mirror=mirror)
+
+
+@pytest.mark.parametrize(
+    "mirror", ["", "data", "/data", "ftp://host/data", "http:/host", "https://", "file://host/x", "file:"]
+)
 def test_a_mirror_is_a_url(mirror, root):
     refused("cifar10", root, repr(mirror), "https://host/data or file:///data", mirror=mirror)
 
@@ -302,7 +310,7 @@ def test_the_document_agrees_with_the_catalogue(name):
 def run(*arguments: object) -> object:
     sys.argv = ["macs", "data", *map(str, arguments)]
     try:
-        cli.main()
+        main()
     except SystemExit as end:
         return end.code or 0
     return 0
@@ -366,7 +374,7 @@ def test_torch_is_not_imported(arguments, root):
 import subprocess
 import sys
 sys.argv = {["macs", "data", *arguments, "--data", str(root)]!r}
-from macs.cli import main
+from macs.__main__ import main
 try:
     main()
 except SystemExit:

@@ -1,12 +1,16 @@
 """Folders of images, eager and lazy."""
 
+import os
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from official import images, write_png
 from PIL import Image
 
 from macs.core.errors import MacsError
-from macs.data import ImageSet, folder
+from macs.data import ImageSet, folder, load
 from macs.data.folder import FolderPixels
 
 
@@ -40,10 +44,78 @@ def test_a_flat_folder_has_no_labels(tmp_path):
     assert flat.labels is None and flat.classes == () and len(flat) == 3
 
 
-def test_one_image_outside_every_class_leaves_all_unlabelled(pets):
+def test_an_image_beside_the_class_folders_is_named(pets):
     path, pixels = pets
     write_png(path / "stray.png", pixels["dog/b.png"])
-    assert ImageSet.from_folder(path).labels is None
+    with pytest.raises(MacsError, match=r"stray\.png lies beside the class folders"):
+        ImageSet.from_folder(path)
+    unlabelled = ImageSet.from_folder(path, labelled=False)
+    assert unlabelled.labels is None and len(unlabelled) == 7
+
+
+@pytest.mark.parametrize("link", ["up", "dog/up", "bird/wild/up", "outside"])
+def test_a_link_that_leads_back_up_is_not_followed(pets, link):
+    path, _ = pets
+    (path / link).symlink_to(path.parent if link == "outside" else path, target_is_directory=True)
+    read = ImageSet.from_folder(path)
+    assert len(read) == 6 and read.classes == ("bird", "cat", "dog")
+
+
+def test_an_empty_class_folder_is_a_class_without_images_and_nothing_to_train_on(pets):
+    path, _ = pets
+    (path / "cow" / "old").mkdir(parents=True)
+    read = load(path, "val")
+    assert read.classes == ("bird", "cat", "cow", "dog") and read.labels.tolist() == [0, 0, 1, 1, 3, 3]
+    with pytest.raises(MacsError, match=r"class folder .*cow holds no images"):
+        load(path, "train")
+    assert len(load(path, "train", labelled=False)) == 6
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("locked", ["dog", "bird/wild", "."])
+def test_a_folder_that_may_not_be_read_is_named(unprivileged, locked, labelled):
+    for name in ("dog/b.png", "cat/a.png", "bird/wild/x.png"):
+        write_png(unprivileged / name, images(1)[0])
+    (unprivileged / locked).chmod(0)
+    with pytest.raises(MacsError, match=rf"{unprivileged / locked}: Permission denied"):
+        ImageSet.from_folder(unprivileged, labelled=labelled)
+
+
+def test_an_image_that_may_not_be_read_is_named(unprivileged):
+    write_png(unprivileged / "a.png", images(1)[0])
+    (unprivileged / "a.png").chmod(0)
+    with pytest.raises(MacsError, match=rf"{unprivileged}/a\.png: Permission denied"):
+        ImageSet.from_folder(unprivileged)
+
+
+def test_a_fifo_or_a_device_among_the_images_is_named(tmp_path):
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(MacsError, match=r"a\.png is a FIFO"):
+        ImageSet.from_folder(tmp_path)
+    (tmp_path / "b.png").symlink_to("/dev/zero")
+    with pytest.raises(MacsError, match=r"b\.png is a device"):
+        ImageSet.from_files(tmp_path / "b.png")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_names_that_are_no_utf8_are_read_and_can_be_written(tmp_path):
+    write_png(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9/a.png")), images(1)[0])
+    read = ImageSet.from_folder(tmp_path)
+    assert read.classes == ("caf\\xe9",) and read.files == ("caf\\xe9/a.png",)
+
+
+@pytest.mark.parametrize("size", [0, -1, 4097, 10**30, 32.0, "32", None, True, float("nan")])
+def test_a_size_that_no_image_can_have_is_refused(pets, size):
+    path, _ = pets
+    for make in (
+        lambda: ImageSet.from_folder(path, size),
+        lambda: ImageSet.from_files([path / "dog" / "b.png"], size),
+        lambda: ImageSet.from_folder(path).resized(size),
+        lambda: load(path, size=size),
+        lambda: load("digits", size=size),
+    ):
+        with pytest.raises(MacsError, match=r"whole number of pixels from 1 to 4,096, not "):
+            make()
 
 
 def test_labels_can_be_left_out(pets):
@@ -101,3 +173,4 @@ def test_files_are_read_in_the_order_given(tmp_path):
     read = ImageSet.from_files([tmp_path / "b.png", str(tmp_path / "a.png")], size=16)
     assert read.pixels[:, 0, 0, 0].tolist() == [1, 2] and read.size == 16
     assert read.name_of(1) == str(tmp_path / "a.png")
+    assert len(ImageSet.from_files(str(tmp_path / "a.png"))) == 1  # one path, not one for each of its letters

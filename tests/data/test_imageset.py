@@ -1,10 +1,16 @@
 """ImageSet and the sources of pixels behind it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 from official import images
 from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
 
+import macs
+import macs.report
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.pixels import Chosen, Joined, Resized
@@ -125,3 +131,104 @@ def test_a_split_shares_out_every_image_once(first, count):
 def test_a_split_leaves_something_on_both_sides(first):
     with pytest.raises(MacsError, match="one part would be empty"):
         ImageSet.from_array(images(100, size=8)).split(first)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "why"),
+    [
+        ([0, 1, 2**62], (), "the label 4611686018427387904"),
+        (np.array([0, 1, 2**64 - 1], np.uint64), (), "the label 18446744073709551615"),
+        (2**62, (), r"shape \(\)"),
+        ([0, 1, 2**70], (), "object"),
+        ([True, False, True], (), "bool"),
+        (["a", "b", "c"], (), "<U1"),
+        ([[0], [1, 2], []], (), "cannot become one array"),
+        ([], (), "float64"),
+        (np.array([], int), (), "3 images but 0 labels"),
+        ([-3, -2, -1], (), "labels -3 to -1"),
+        ([0, 1, 1], ("a", "b", "a"), "two classes called 'a'"),
+        ([0, 1, 1], "ab", "a list of texts, not 'ab'"),
+        ([0, 1, 1], (0, 1), r"a list of texts, not \(0, 1\)"),
+        ([0, 1, 1], 2, "a list of texts, not 2"),
+    ],
+    ids=str,
+)
+def test_labels_and_class_names_of_another_kind_are_refused(labels, classes, why):
+    with pytest.raises(MacsError, match=why):
+        ImageSet.from_array(images(3), labels, classes)
+    if np.ndim(classes) == 0 or classes:
+        with pytest.raises(MacsError, match=why):
+            ImageSet("photos", images(3), labels, classes)
+
+
+@pytest.mark.parametrize("array", [[images(1)[0], images(1, size=8)[0]], object(), {}, "photos", [1, "a"]], ids=type)
+def test_what_is_no_array_is_refused(array):
+    with pytest.raises(MacsError, match="photos"):
+        ImageSet.from_array(array, name="photos")
+    with pytest.raises(MacsError, match="photos"):
+        ImageSet("photos", array)
+
+
+def test_tensors_and_lists_of_images_become_an_array():
+    pixels = images(3)
+    for given in (torch.from_numpy(pixels), list(pixels), [Image.fromarray(image) for image in pixels]):
+        read = ImageSet.from_array(given, torch.tensor([0, 1, 0]))
+        np.testing.assert_array_equal(read.pixels[:], pixels)
+        assert read.labels.tolist() == [0, 1, 0]
+
+
+def test_a_set_is_shown_in_one_line():
+    photos = ImageSet.from_array(images(1200, size=8), np.zeros(1200, int), name="photos")
+    assert repr(photos) == str(photos) == "<ImageSet photos: 1,200 images of 8 x 8 pixels, 1 classes>"
+    assert repr(ImageSet.from_array(images(2))) == "<ImageSet array: 2 images of 32 x 32 pixels, no labels>"
+
+
+class TorchLike:
+    """As torchvision's datasets are: pairs of a picture and a number."""
+
+    def __getitem__(self, i: int) -> tuple[Image.Image, int]:
+        return Image.new("RGB", (32, 32)), i
+
+    def __len__(self) -> int:
+        return 3
+
+
+OTHERS = [
+    (TorchLike(), "a TorchLike; .*from_array"),
+    (DataLoader(TorchLike()), "a DataLoader; .*from_array"),
+    (TensorDataset(torch.zeros(3, 3, 8, 8)), "a TensorDataset; .*from_array"),
+    (images(3), "a ndarray; .*from_array"),
+    (torch.from_numpy(images(3)), "a Tensor; .*from_array"),
+    (list(images(3)), "a list; .*from_array"),
+    ("photos/known", "the path 'photos/known'; .*load"),
+    (Path("photos"), "the path 'photos'; .*load"),
+    (None, "None; .*load"),
+]
+
+
+@pytest.mark.parametrize(("given", "sentence"), OTHERS, ids=[type(given).__name__ for given, _ in OTHERS])
+def test_every_door_says_what_it_got_instead_of_an_image_set(given, sentence, known, known_test, tmp_path):
+    net = macs.nets.build("wrn-10-1", classes=3)
+    detector = macs.Detector(net)
+    doors = [
+        lambda: macs.pretrain(net, given),
+        lambda: macs.finetune(net, given, known),
+        lambda: macs.evaluate(net, given, {"ood": known}),
+        lambda: macs.evaluate(net, known_test, {"ood": given}),
+        lambda: macs.report.write(tmp_path / "r.html", net, given, {"ood": known}),
+        lambda: macs.report.write(tmp_path / "r.html", net, known_test, {"ood": given}),
+        lambda: detector.calibrate(given),
+        lambda: detector.calibrate(known_test, outliers={"ood": given}),
+    ]
+    if given is not None:
+        doors += [lambda: macs.finetune(net, known, given), lambda: detector.calibrate(known_test, check=given)]
+    for door in doors:
+        with pytest.raises(MacsError, match=f"must be an ImageSet, not {sentence}"):
+            door()
+
+
+def test_ood_sets_are_given_by_name(known, known_test):
+    net = macs.nets.build("wrn-10-1", classes=3)
+    for sets in (known, [known], None):
+        with pytest.raises(MacsError, match="The OOD sets must be a dict of ImageSets by name"):
+            macs.evaluate(net, known_test, sets)

@@ -1,11 +1,15 @@
 """Files as the datasets' authors wrote them, and files that are damaged or mean harm."""
 
+import os
 import pickle
 import warnings
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.io
+import scipy.sparse
 from official import images, python2_pickle, rows, write_svhn
 
 from macs.core.errors import MacsError
@@ -221,3 +225,77 @@ def test_a_npy_file_of_pickled_objects_is_never_unpickled(tmp_path):
     with pytest.raises(MacsError, match=r"a\.npy"):
         read_npy(tmp_path / "a.npy")
     assert not victim.exists()
+
+
+def npy(shape: object, dtype: str = "|u1", fortran: bool = False, data: bytes = bytes(3072)) -> bytes:
+    """A .npy file, version 1.0, by its specification."""
+    header = f"{{'descr': {dtype!r}, 'fortran_order': {fortran}, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "shape",
+    ["(2, 32, 32, 3)", "(10**18, 32, 32, 3)", "(-1, 32, 32, 3)", "(-1, -32, 32, 3)", "(True, 32, 32, 3)", "()", "None"]
+    + [f"({count}, 32, 32, 3)" for count in (10**18, 2**54, 2**62, 2**64)]
+    + [f"({2**60 + 1}, 4, 4, 3)", "(1.0, 32, 32, 3)", "(" * 5000],
+)
+def test_a_forged_header_is_refused(tmp_path, shape):
+    (tmp_path / "a.npy").write_bytes(npy(shape))
+    with pytest.raises(MacsError, match=r"a\.npy"):
+        read_npy(tmp_path / "a.npy")
+
+
+def test_the_order_in_memory_and_of_bytes_changes_nothing(tmp_path):
+    pixels = images(3)
+    (tmp_path / "a.npy").write_bytes(npy(pixels.shape, fortran=True, data=pixels.tobytes(order="F")))
+    np.testing.assert_array_equal(read_npy(tmp_path / "a.npy")[:], pixels)
+    (tmp_path / "b.npy").write_bytes(npy(pixels.shape, dtype=">u1", data=pixels.tobytes()))
+    np.testing.assert_array_equal(read_npy(tmp_path / "b.npy")[:], pixels)
+
+
+@pytest.mark.parametrize("content", [{"images": images(2)}, {}])
+def test_an_archive_of_arrays_says_that_it_is_one(tmp_path, content):
+    np.savez(tmp_path / "a.npz", **content)
+    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
+    with pytest.raises(MacsError, match=r"a\.npy is an archive \(\.npz\)"):
+        read_npy(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("read", [read_npy, read_pickle, read_svhn])
+def test_a_reader_waits_for_no_fifo(tmp_path, read):
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(MacsError, match="is a FIFO"):
+        read(tmp_path / "a")
+    with pytest.raises(MacsError, match="is a device"):
+        read(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize("read", [read_npy, read_pickle, read_svhn])
+def test_a_reader_says_that_a_file_may_not_be_read(unprivileged, read):
+    (unprivileged / "a").touch(0)
+    with pytest.raises(MacsError, match="Permission denied"):
+        read(unprivileged / "a")
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"data": [[1], [1, 2]], "labels": [0, 1]},
+        {"data": np.zeros((2, 12), np.uint8), "labels": [[0], [0, 1]]},
+        {"data": np.zeros((2, 12), np.uint8), "labels": [0, 2**70]},
+        {"data": None, "labels": None},
+    ],
+)
+def test_rows_of_several_lengths_are_damage(tmp_path, batch):
+    (tmp_path / "a").write_bytes(pickle.dumps(batch))
+    with pytest.raises(MacsError, match="damaged"):
+        read_rows(tmp_path / "a", "labels", 10)
+
+
+def test_a_matlab_file_of_sparse_matrices_is_damage(tmp_path):
+    sparse = scipy.sparse.csc_matrix(np.eye(3))
+    for content in ({"X": sparse, "y": sparse}, {"X": np.zeros((32, 32, 3, 3), np.uint8), "y": sparse}):
+        scipy.io.savemat(tmp_path / "a.mat", content)
+        with pytest.raises(MacsError, match=r"a\.mat"):
+            read_svhn(tmp_path / "a.mat")

@@ -6,7 +6,9 @@ import shutil
 import stat
 import tarfile
 import zipfile
+from contextlib import suppress
 
+import numpy as np
 import pytest
 from archives import contents, special, tar, zipped
 
@@ -114,3 +116,32 @@ def test_a_full_disk_leaves_no_trace(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         unpacked(tmp_path, "set.zip", zipped(FILES))
     assert [path.name for path in tmp_path.iterdir()] == ["set.zip"]
+
+
+@pytest.mark.parametrize("nameless", ["", ".", "./"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_member_without_a_name_is_refused_unless_it_is_the_folder_itself(tmp_path, name, nameless):
+    if name == "set.zip":
+        member = zipfile.ZipInfo("x")
+        member.filename = nameless
+        content = zipped(FILES, (member, b"" if nameless == "./" else b"content"))
+    else:
+        content = tar(FILES, name.removeprefix("set.tar").removeprefix("."), special(nameless, tarfile.REGTYPE))
+    if name == "set.zip" and nameless == "./":
+        unpacked(tmp_path, name, content)
+        assert contents(tmp_path / "root") == FILES
+    else:
+        with pytest.raises(MacsError, match="one of its members has no name"):
+            unpacked(tmp_path, name, content)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_damaged_archive_is_one_sentence_wherever_the_damage_is(tmp_path, name):
+    whole = MAKERS[name]({"set/a.txt": b"one" * 100, "set/b.txt": b"two"})
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        content = bytearray(whole)
+        for at in random.integers(0, len(content), 3):
+            content[at] = random.integers(256)
+        with suppress(MacsError, OSError):  # which `get` makes a sentence of
+            unpacked(tmp_path, name, bytes(content))

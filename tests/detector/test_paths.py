@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from macs.core.errors import MacsError
-from macs.detector import paths
-from macs.detector.paths import find_images, in_batches
+from macs.data import walking
+from macs.data.walking import in_batches
+from macs.detector.paths import find_images
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_a_folder_means_every_image_below_it_in_order(tree):
 def test_a_folder_larger_than_a_piece_is_listed_whole(tree, monkeypatch):
     whole = names(tree)
     for piece in (1, 2, 3):
-        monkeypatch.setattr(paths, "SORTED", piece)
+        monkeypatch.setattr(walking, "SORTED", piece)
         assert sorted(names(tree)) == sorted(whole)
 
 
@@ -43,7 +44,7 @@ def test_a_folder_is_not_listed_before_it_is_needed(tmp_path, monkeypatch):
     """With pieces of 10 and 1,000 files, the first image is there after 10."""
     for i in range(1000):
         (tmp_path / f"{i}.png").touch()
-    monkeypatch.setattr(paths, "SORTED", 10)
+    monkeypatch.setattr(walking, "SORTED", 10)
     listed = 0
     scandir = os.scandir
 
@@ -131,3 +132,50 @@ def test_batches_hold_everything_once(count, size):
     batches = list(in_batches(range(count), size))
     assert [x for batch in batches for x in batch] == list(range(count))
     assert all(len(batch) == size for batch in batches[:-1])
+
+
+@pytest.mark.parametrize("path", ["", " ", "a\0b.png", "~nobody-of-that-name/x.png", "x" * 5000, "\ud800.png"])
+def test_a_path_that_no_file_can_have_is_an_item_that_says_so(path):
+    (item,) = find_images([path])
+    item.name.encode()  # can be written
+    with pytest.raises(MacsError, match=r"empty|No file can|home folder|too long"):
+        item.read(8)
+
+
+def test_one_path_is_one_path_and_not_its_letters(tree):
+    assert [item.name for item in find_images(str(tree / "b.png"))] == [str(tree / "b.png")]
+    assert [item.name for item in find_images(tree / "c1")] == [str(tree / "c1" / "h.png")]
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.npy"])
+def test_a_fifo_keeps_nobody_waiting(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    (item,) = find_images([tmp_path / name])
+    with pytest.raises(MacsError, match=f"{name} is a FIFO"):
+        item.read(8)
+
+
+@pytest.mark.parametrize("pattern", [".", "**/*.png", "*/*.png"])
+def test_a_folder_that_may_not_be_read_has_an_item_that_says_so(unprivileged, pattern):
+    for name in ("a/1.png", "b/1.png"):
+        (unprivileged / name).parent.mkdir()
+        (unprivileged / name).touch()
+    (unprivileged / "a").chmod(0)
+    locked, readable = find_images([unprivileged / pattern])
+    assert (locked.name, readable.name) == (str(unprivileged / "a"), str(unprivileged / "b" / "1.png"))
+    with pytest.raises(MacsError, match="Permission denied"):
+        locked.read(8)
+
+
+def test_folders_may_be_nested_more_deeply_than_functions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(1500):
+        Path("a").mkdir()
+        os.chdir("a")
+    Path("x.png").touch()
+    found = names(tmp_path)
+    Path("x.png").unlink()
+    for _ in range(1500):  # Python 3.11 cannot remove such a tree at once
+        os.chdir("..")
+        Path("a").rmdir()
+    assert len(found) == 1

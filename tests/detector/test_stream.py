@@ -1,5 +1,6 @@
 """Files of every kind to rows: none stops the others, and however many there are, memory stays as it is."""
 
+import os
 import threading
 import tracemalloc
 from pathlib import Path
@@ -123,3 +124,17 @@ def test_ten_times_the_images_take_no_more_memory(dots, monkeypatch):
     object.__setattr__(dots, "size", 64)
     peak(600)  # the first use of anything allocates what stays
     assert peak(4000) < 1.25 * peak(1000)
+
+
+def test_a_single_path_gives_the_rows_of_that_path(dots, files):
+    for path in (files / "a1.png", str(files / "a1.png")):
+        assert [row.path for row in dots.predict_files(path)] == [str(files / "a1.png")]
+    with pytest.raises(MacsError, match="a list of paths, not a int"):
+        dots.predict_files(5)
+
+
+def test_what_cannot_be_read_at_all_is_a_row_with_a_reason(dots, files, tmp_path):
+    os.mkfifo(tmp_path / "fifo.png")
+    rows = list(dots.predict_files([tmp_path / "fifo.png", "/dev/zero", "a\0b", "", files / "a1.png"]))
+    assert [row.is_ood is None for row in rows] == [True] * 4 + [False]
+    assert [reason in row.reason for reason, row in zip(("FIFO", "device", "NUL", "empty", ""), rows, strict=True)]

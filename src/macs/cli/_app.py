@@ -10,6 +10,7 @@ from cyclopts import App, Parameter, Token
 
 import macs
 from macs.core.console import Terminal
+from macs.core.files import user_path
 from macs.core.text import printable
 
 app = App(
@@ -29,7 +30,7 @@ app = App(
 )
 
 Flag = Parameter(negative="")
-Data = Annotated[Path | None, Parameter(help="Data root; else $MACS_DATA, else the user's cache folder.")]
+DATA_HELP = "Data root; else $MACS_DATA, else the user's cache folder."
 Json = Annotated[bool, Flag, Parameter(help="Print the results as JSON.")]
 
 
@@ -38,6 +39,12 @@ def whole_number(kind: Any, tokens: Sequence[Token]) -> int:
     return int(tokens[0].value)
 
 
+def folder_named(kind: Any, tokens: Sequence[Token]) -> Path:
+    """A path as written; an empty one would become the current folder."""
+    return user_path(tokens[0].value)
+
+
+Data = Annotated[Path | None, Parameter(help=DATA_HELP, converter=folder_named)]
 Whole = Annotated[int, Parameter(converter=whole_number)]
 
 

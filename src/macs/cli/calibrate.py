@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from macs.cli._app import Data, Flag, Json, Whole, app, show
 from macs.core.errors import MacsError
-from macs.core.settings import EDGE, Span
+from macs.core.settings import Span
 from macs.training.recipe import Recipe
 
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
@@ -77,8 +77,8 @@ def calibrate(
     size
         Edge of the square images, in pixels [default: the run's, else 32].
     """
+    from macs.data.fitness import few, refuse_seen, same_classes
     from macs.data.loading import load_unseen
-    from macs.data.unseen import few, refuse_seen, same_classes
     from macs.detector.calibration import share_to_keep
     from macs.detector.files import detector_path
     from macs.training.runs import RunFolder
@@ -90,16 +90,17 @@ def calibrate(
     if run is not None:
         folder = RunFolder(run)
         recipe = folder.finished_recipe()
-        net, checkpoint, images = net or recipe.net, checkpoint or folder.net_file, images or recipe.id
+        net, checkpoint = net or recipe.net, checkpoint or folder.net_file
+        images = recipe.id if images is None else images
         size = recipe.size if size is None else size
     elif net is None or checkpoint is None or images is None:
         raise MacsError("Name a run folder, or give --net, --checkpoint and --images.")
-    size = EDGE.hold("--size", 32 if size is None else size)
+    size = 32 if size is None else size
     validation = load_unseen(images, split, data, size)
     if recipe is not None:
         refuse_seen(validation, images, split, recipe.id)
     others, validation = validation.split(check) if check else (None, validation)
-    unknown = {name: load_unseen(name, None, data, size) for name in outliers or ()}
+    unknown = {name: load_unseen(name, None, data, size, labelled=False) for name in outliers or ()}
 
     from macs import Detector, methods, nets
     from macs.core.devices import best_device

@@ -68,9 +68,11 @@ def data_get(
         files lie by the names that their authors gave them.
     """
     from macs.data.checking import dataset_called
-    from macs.data.download import get
+    from macs.data.download import check_mirror, get
     from macs.data.loading import data_root
 
+    data_root(data)
+    check_mirror(mirror)
     for name in names:  # a misspelt name shall not come to light after hours
         dataset_called(name)
     output_folder(data_root(data))

@@ -75,8 +75,8 @@ def evaluate(
         Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster.
     """
     from macs.data import load
+    from macs.data.fitness import same_classes
     from macs.data.loading import undivided
-    from macs.data.unseen import same_classes
     from macs.evaluation.protocol import check_protocol
     from macs.training.runs import RunFolder
 
@@ -86,7 +86,7 @@ def evaluate(
         recipe = folder.finished_recipe()
         if id is None and undivided(recipe.id):
             raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
-        net, checkpoint, id = net or recipe.net, checkpoint or folder.net_file, id or recipe.id
+        net, checkpoint, id = net or recipe.net, checkpoint or folder.net_file, recipe.id if id is None else id
     elif net is None or checkpoint is None or id is None:
         raise MacsError("Name a run folder, or give --net, --checkpoint and --id.")
     else:
@@ -94,7 +94,7 @@ def evaluate(
     if size is not None:
         recipe = replace(recipe, size=size)  # which knows the sizes that there are
     test = load(id, "test", root=data, size=recipe.size)
-    sets = {name: load(name, "test", root=data, size=recipe.size) for name in ood}
+    sets = {name: load(name, "test", root=data, size=recipe.size, labelled=False) for name in ood}
 
     from macs import methods, nets, scores
     from macs.core.devices import best_device

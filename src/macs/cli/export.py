@@ -62,7 +62,7 @@ def export(
         raise MacsError("--int8 needs --images to find its ranges; without it, leave --images and --ood out.")
     size = read(detector)[0].size
     known = load_unseen(images, split, data, size) if images is not None else None
-    unknown = {name: load(name, "test", root=data, size=size) for name in ood or ()}
+    unknown = {name: load(name, "test", root=data, size=size, labelled=False) for name in ood or ()}
 
     from macs.detector import Detector
     from macs.detector.export import INPUT

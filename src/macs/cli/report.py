@@ -44,8 +44,8 @@ def report(
         File to write [default: report.html in the run folder].
     """
     from macs.data import load
+    from macs.data.fitness import same_classes
     from macs.data.loading import undivided
-    from macs.data.unseen import same_classes
     from macs.training.runs import RunFolder
 
     folder, target = RunFolder(run), output_file(out or run / "report.html")
@@ -53,8 +53,8 @@ def report(
     if id is None and undivided(recipe.id):
         raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
     names = ood if ood is not None else _ood_sets(recipe.id, data)
-    test = load(id or recipe.id, "test", root=data, size=recipe.size)
-    sets = {name: load(name, "test", root=data, size=recipe.size) for name in names}
+    test = load(recipe.id if id is None else id, "test", root=data, size=recipe.size)
+    sets = {name: load(name, "test", root=data, size=recipe.size, labelled=False) for name in names}
 
     from macs import methods, nets
     from macs.core.devices import best_device

@@ -78,9 +78,9 @@ def sweep(
     name = run_name(wanted.id, "sweep", wanted.net, wanted.method)
     folder = output_folder(Path("runs") / name if run is None else run)
     train, val = held_out(wanted.id, first, data, wanted.size)
-    outliers, held = held_out(wanted.outliers, first, data, wanted.size, elsewhere=val_outliers)
+    outliers, held = held_out(wanted.outliers, first, data, wanted.size, elsewhere=val_outliers, labelled=False)
     test = load(wanted.id, "test", root=data, size=wanted.size) if ood else None
-    sets = {name: load(name, "test", root=data, size=wanted.size) for name in ood or []}
+    sets = {name: load(name, "test", root=data, size=wanted.size, labelled=False) for name in ood or []}
 
     from macs import training
     from macs.experiments.margins import sweep as choose_margin

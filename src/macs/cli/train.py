@@ -102,7 +102,7 @@ def _train(recipe: Recipe, run: str | None, data: Path | None, resume: bool, as_
 
     outliers = None
     if methods.build(recipe).needs_outliers:
-        outliers = load(recipe.outliers, "train", root=data, size=recipe.size)
+        outliers = load(recipe.outliers, "train", root=data, size=recipe.size, labelled=False)
     net = training.starting_net(recipe, classes=len(train.classes))
     if not (recipe.checkpoint or from_scratch or resume):
         warn("There is no --checkpoint, so this starts from random weights; `macs pretrain` gives better ones.")

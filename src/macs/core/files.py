@@ -35,8 +35,10 @@ KINDS = {
 
 def user_path(path: str | Path) -> Path:
     """A path as the user wrote it, with ~ expanded; refused where no file can have that name."""
-    text = os.fspath(path)
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(path, str | Path):
+        raise MacsError(f"A path is a text, not a {type(path).__name__}; name a file or a folder.")
+    text = str(path)
+    if not text.strip():
         raise MacsError("A path is empty; name a file or a folder (. is the current one).")
     if "\0" in text:
         raise MacsError(f"No file can be called {text!r}, since that contains a NUL character; check the path.")

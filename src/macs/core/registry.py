@@ -18,7 +18,7 @@ from macs.core.errors import MacsError
 
 T = TypeVar("T")
 LONGEST = 100  # characters of a name that a message repeats
-TERMINATED = 143  # the exit code after SIGTERM, which may arrive while the user's code runs
+STOPPED = (129, 143)  # exit codes of our own handlers of SIGHUP and SIGTERM
 
 
 def modules_in(package: str) -> list[str]:
@@ -57,7 +57,7 @@ def users_code(failed: str) -> Iterator[None]:
     except (MacsError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
-        if isinstance(error, SystemExit) and error.code == TERMINATED:
+        if isinstance(error, SystemExit) and error.code in STOPPED:
             raise
         raise MacsError(f"{failed}: {_said(error)}.") from error
 

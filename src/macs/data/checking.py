@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 from macs.core.errors import MacsError
+from macs.core.files import kind_of
 from macs.data.catalog import catalog
 from macs.data.dataset import Dataset, Remote, Source
-from macs.data.folder import BLOCK, Progress, images_under
+from macs.data.folder import BLOCK, Progress
 from macs.data.loading import available, data_root
 from macs.data.pictures import open_rgb
+from macs.data.walking import walk
 
 Status = Literal["complete", "partial", "larger", "broken", "missing"]
 Bars = Callable[[str], Progress]  # a title -> what to call as the work so titled goes on
@@ -62,20 +64,27 @@ def dataset_called(name: str) -> Dataset:
 
 def look(entry: Dataset, split: str, root: Path, bars: Bars = silent, thorough: bool = True) -> Found:
     """One split, by the layout of which most is there."""
+    try:
+        return _look(entry, split, root, bars, thorough)
+    except MacsError as error:  # a folder that may not be entered, say
+        return Found(entry.name, split, 0, entry.splits[split].images, broken=(str(error),))
+
+
+def _look(entry: Dataset, split: str, root: Path, bars: Bars, thorough: bool) -> Found:
     official, parts, remote = entry.splits[split].images, entry.splits[split].parts, entry.splits[split].remote
     layout = entry.likeliest(root, split)
-    lacks = tuple(name for name in layout if not (root / name).exists())
+    lacks = tuple(name for name in layout if kind_of(root / name) is None)
     files = [root / name for name in layout]
     if not entry.installed() or (layout and len(lacks) == len(layout)):
         return Found(entry.name, split, 0, official)
     progress = bars(f"{entry.name} {split}")
-    if files and files[0].is_dir():
+    if files and kind_of(files[0]) == "a folder":
         images, broken = look_into(files[0], progress, thorough)
         if thorough and len(files) > 1 and not lacks and not broken:  # does what describes the images fit them?
             broken = read_parts(entry, split, [tuple(files)], silent(""))[1]
         return Found(entry.name, split, images, official, lacks, tuple(broken))
-    described = all(file.exists() for file in files[parts:])
-    sources = [(part, *files[parts:]) for part in files[:parts] if part.exists() and described] if files else [()]
+    described = all(map(kind_of, files[parts:]))
+    sources = [(part, *files[parts:]) for part in files[:parts] if kind_of(part) and described] if files else [()]
     images, broken = read_parts(entry, split, sources, progress)
     # A file that is published as it lies here must be that file, and one of plain pixels shows no damage by itself.
     if thorough and images == official and remote and not remote.archive and (why := differing(files[0], remote)):
@@ -99,23 +108,23 @@ def read_parts(
 
 def look_into(folder: Path, progress: Progress, thorough: bool) -> tuple[int, list[str]]:
     """How many images below a folder can be read, and why the others cannot."""
-    try:
-        names = images_under(folder)
-    except MacsError:  # there is none
-        return 0, []
+    found = list(walk(folder))
+    sentences = [trouble for _, trouble in found if trouble]
+    pictures = [path for path, trouble in found if not trouble]
     if not thorough:
-        return len(names), []
+        return len(pictures), sentences
 
     def broken(start: int) -> list[str]:
-        return [why for name in names[start : start + BLOCK] if (why := unreadable(folder / name))]
+        return [why for path in pictures[start : start + BLOCK] if (why := unreadable(path))]
 
-    sentences: list[str] = []
-    starts = range(0, len(names), BLOCK)
+    readable = len(pictures)
+    starts = range(0, len(pictures), BLOCK)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for start, found in zip(starts, pool.map(broken, starts), strict=True):
-            sentences += found
-            progress(min(start + BLOCK, len(names)), len(names))
-    return len(names) - len(sentences), sentences
+        for start, why in zip(starts, pool.map(broken, starts), strict=True):
+            sentences += why
+            readable -= len(why)
+            progress(min(start + BLOCK, len(pictures)), len(pictures))
+    return readable, sentences
 
 
 def unreadable(picture: Path) -> str:

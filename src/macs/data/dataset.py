@@ -8,6 +8,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from macs.core.errors import MacsError
+from macs.core.files import kind_of
 from macs.data.folder import Progress
 from macs.data.imageset import ImageSet
 
@@ -93,7 +94,7 @@ class Dataset:
         """The files of a split below the data root, if they are there."""
         for layout in self.splits[split].layouts:
             files = tuple(root / name for name in layout)
-            if all(file.exists() for file in files):
+            if all(kind_of(file) for file in files):
                 return files
         return None
 
@@ -101,14 +102,14 @@ class Dataset:
         """The layout of which most files are there."""
 
         def there(layout: Layout) -> float:
-            return sum((root / name).exists() for name in layout) / max(len(layout), 1)
+            return sum(kind_of(root / name) is not None for name in layout) / max(len(layout), 1)
 
         return max(self.splits[split].layouts, key=there)  # of equals the first, as `find` has it
 
     def missing(self, root: Path, split: str) -> MacsError:
         """The sentence for a split that is not there, with what the likeliest layout lacks."""
         likeliest = self.likeliest(root, split)
-        lacks = [name for name in likeliest if not (root / name).exists()]
+        lacks = [name for name in likeliest if kind_of(root / name) is None]
         others = [layout[0] for layout in self.splits[split].layouts if layout != likeliest]
         accepted = f" (or {', '.join(others)})" if others else ""
         get = f"by `macs data get {self.name}` or " if self.splits[split].remote else ""

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from macs.core.errors import MacsError
-from macs.core.files import write_atomically
+from macs.core.files import input_file, write_atomically
 from macs.data import transfer
 from macs.data.checking import Bars, Found, check, dataset_called, differing, look, silent
 from macs.data.dataset import Dataset, Remote
@@ -53,10 +53,15 @@ def get(name: str, root: str | Path | None = None, mirror: str | None = None, ba
 
 
 def check_mirror(mirror: str | None) -> None:
-    address = urlsplit(mirror or "")
-    if mirror is not None and (
-        address.scheme not in ("http", "https", "file") or bool(address.netloc) == (address.scheme == "file")
-    ):
+    if mirror is None:
+        return
+    try:
+        address = urlsplit(mirror)
+        usable = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+        usable = usable or (address.scheme == "file" and not address.netloc and len(address.path) > 0)
+    except ValueError:  # a port that is no number, half an IPv6 address
+        usable = False
+    if not usable or not mirror.isprintable():
         raise MacsError(f"Cannot use {mirror!r} as a mirror; give a URL such as https://host/data or file:///data.")
 
 
@@ -107,8 +112,7 @@ def put_in_place(
     remote: Remote, url: str, file: Path, put: Callable[[Path, Path], object], root: Path, bars: Bars
 ) -> None:
     """Verify a file that is on this machine, then unpack it or put it where it belongs."""
-    if not file.is_file():
-        raise MacsError(f"The mirror has no file {file}; put it there or name another place with --mirror.")
+    input_file(file, hint="put it there or name another place with --mirror")
     if why := differing(file, remote):
         raise WrongFile(f"{url} {why}; try again later, or name another place with --mirror.")
     if remote.archive:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 from macs.data.pictures import SUFFIXES, read_picture
 from macs.data.pixels import Index, Pixels, positions
+from macs.data.walking import folders_in, printable_name, walk
 
 Progress = Callable[[int, int], None]  # images done, images in all
 
@@ -19,26 +20,30 @@ BLOCK = 32  # images a thread takes at a time
 
 
 def images_under(folder: Path) -> list[str]:
-    """Names of the images below a folder, relative to it and sorted; hidden files and folders are left out."""
-    if not folder.is_dir():
-        raise MacsError(f"There is no folder {folder}; check the path.")
+    """Names of the images below a folder, relative to it and sorted as a whole."""
     names = []
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        inner = Path(parent).relative_to(folder)
-        names += [(inner / f).as_posix() for f in files if f[0] != "." and Path(f).suffix.lower() in SUFFIXES]
+    for path, trouble in walk(folder):
+        if trouble:
+            raise MacsError(f"{trouble.rstrip('.')}; make it readable, or move it away.")
+        names.append(path.relative_to(folder).as_posix())
     if not names:
         raise MacsError(f"The folder {folder} holds no images ({', '.join(SUFFIXES)}); check the path.")
     return sorted(names)
 
 
-def labels_by_folder(names: Sequence[str]) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """Labels and class names from the first folder of each name, or none where an image lies outside any folder."""
-    folders = [name.split("/", 1)[0] if "/" in name else "" for name in names]
-    if "" in folders:
+def labels_by_folder(folder: Path, names: Sequence[str]) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """Labels by the folders directly inside, each of which is a class; none where all images lie flat."""
+    flat = [name for name in names if "/" not in name]
+    if len(flat) == len(names):
         return None, ()
-    classes, labels = np.unique(folders, return_inverse=True)
-    return labels.astype(np.int64), tuple(classes.tolist())
+    if flat:
+        raise MacsError(
+            f"{folder / flat[0]} lies beside the class folders of {folder}, so its class is unknown; "
+            "move it into one of them, or away."
+        )
+    number = {name: label for label, name in enumerate(folders_in(folder))}
+    labels = np.array([number[name.split("/", 1)[0]] for name in names], np.int64)
+    return labels, tuple(map(printable_name, number))
 
 
 def decode(root: Path, names: Sequence[str], size: int, progress: Progress | None = None) -> NDArray[np.uint8]:

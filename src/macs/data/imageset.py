@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from macs.core.errors import MacsError
+from macs.core.files import input_folder, user_path
 from macs.data.folder import Progress, folder_pixels, images_under, labels_by_folder
+from macs.data.pictures import check_size
 from macs.data.pixels import Chosen, Pixels, Resized, check_images
+from macs.data.walking import printable_name
+
+MAX_CLASSES = 1_000_000  # labels beyond it are no class numbers
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to a yes or a no
@@ -25,6 +32,9 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         check_images(self.name, self.pixels)
+        object.__setattr__(self, "classes", class_names(self.name, self.classes))
+        if self.labels is not None:
+            object.__setattr__(self, "labels", whole_numbers(self.name, self.labels))
         for what, given in (("labels", self.labels), ("file names", self.files or None)):
             if given is not None and len(given) != len(self):
                 raise MacsError(f"{self.name} has {len(self)} images but {len(given)} {what}; give one for each image.")
@@ -32,23 +42,26 @@ class ImageSet:
             found = f"{self.labels.min()} to {self.labels.max()}"
             raise MacsError(f"{self.name} has labels {found} for {len(self.classes)} classes; count labels from 0.")
 
+    def __repr__(self) -> str:
+        classes = "no labels" if self.labels is None else f"{len(self.classes):,} classes"
+        return f"<ImageSet {self.name}: {len(self):,} images of {self.size} x {self.size} pixels, {classes}>"
+
     @classmethod
     def from_array(
         cls,
-        array: NDArray[np.uint8],
+        array: ArrayLike,
         labels: ArrayLike | None = None,
         classes: Sequence[str] = (),
         name: str = "array",
         mirror: bool = True,
     ) -> ImageSet:
         """Images that are in memory already; without class names, the labels' numbers serve as such."""
+        pixels = as_array(array, f"The images of {name}")
         if labels is None:
-            return cls(name, array, None, tuple(classes), mirror)
-        numbers = np.asarray(labels)
-        if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-            raise MacsError(f"The labels of {name} are {numbers.dtype} of shape {numbers.shape}; give N whole numbers.")
-        numbers = numbers.astype(np.int64)
-        return cls(name, array, numbers, tuple(classes or map(str, range(numbers.max(initial=-1) + 1))), mirror)
+            return cls(name, pixels, None, class_names(name, classes), mirror)
+        numbers = whole_numbers(name, labels)
+        names = class_names(name, classes) or tuple(map(str, range(numbers.max(initial=-1) + 1)))
+        return cls(name, pixels, numbers, names, mirror)
 
     @classmethod
     def from_folder(
@@ -63,20 +76,21 @@ class ImageSet:
     ) -> ImageSet:
         """Every image below a folder, in sorted order: shorter side resized to `size`, centre cropped.
 
-        The folders directly inside it name the classes, as for torchvision's ImageFolder; images that lie flat have
-        no labels. Small folders are decoded at once, larger ones as they are used.
+        The folders directly inside it name the classes, as for torchvision's ImageFolder; images that all lie flat
+        have no labels, and neither have any if `labelled` is False. Small folders are decoded at once, larger ones as
+        they are used.
         """
-        folder = Path(path).expanduser()
+        folder, size = input_folder(path), check_size(size)
         names = images_under(folder)
-        labels, classes = labels_by_folder(names) if labelled else (None, ())
+        labels, classes = labels_by_folder(folder, names) if labelled else (None, ())
         pixels = folder_pixels(folder, names, size, progress)
-        return cls(name or folder.resolve().name, pixels, labels, classes, mirror, tuple(names))
+        return cls(name or folder.resolve().name, pixels, labels, classes, mirror, tuple(map(printable_name, names)))
 
     @classmethod
-    def from_files(cls, paths: Sequence[str | Path], size: int = 32, *, name: str = "images") -> ImageSet:
+    def from_files(cls, paths: str | Path | Sequence[str | Path], size: int = 32, *, name: str = "images") -> ImageSet:
         """The images in the given files, in the given order, without labels."""
-        names = [str(Path(path).expanduser()) for path in paths]
-        return cls(name, folder_pixels(Path(), names, size), files=tuple(names))
+        names = [str(user_path(path)) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+        return cls(name, folder_pixels(Path(), names, check_size(size)), files=tuple(map(printable_name, names)))
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -110,4 +124,54 @@ class ImageSet:
 
     def resized(self, size: int) -> ImageSet:
         """The same images at another size, resized as they are read."""
-        return self if size == self.size else replace(self, pixels=Resized(self.pixels, size))
+        return self if check_size(size) == self.size else replace(self, pixels=Resized(self.pixels, size))
+
+
+def require_images(images: object, what: str) -> ImageSet:
+    """The image set that a caller gave, or the sentence that says how to make one of what was given instead."""
+    if isinstance(images, ImageSet):
+        return images
+    if isinstance(images, str | Path):
+        got, make = f"the path {str(images)!r}", "macs.data.load(path)"
+    elif hasattr(images, "shape") or isinstance(images, list | tuple):
+        got, make = f"a {type(images).__name__}", "macs.data.ImageSet.from_array(pixels, labels)"
+    elif images is None:
+        got, make = "None", "macs.data.load(name or path)"
+    else:
+        got = f"a {type(images).__name__}"
+        make = "macs.data.ImageSet.from_array(pixels, labels), from uint8 pixels N x size x size x 3"
+    raise MacsError(f"The {what} must be an ImageSet, not {got}; make one with {make}.")
+
+
+def require_sets(sets: object, what: str) -> dict[str, ImageSet]:
+    """The same for several sets by name."""
+    if not isinstance(sets, Mapping):
+        raise MacsError(f"The {what} must be a dict of ImageSets by name, not a {type(sets).__name__}.")
+    return {name: require_images(images, f"{what} called {name!r}") for name, images in sets.items()}
+
+
+def as_array(value: ArrayLike, what: str) -> NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:  # images of several sizes, or a tensor on a GPU
+        raise MacsError(f"{what} cannot become one array: {str(error).splitlines()[0].rstrip('.')}.") from None
+
+
+def whole_numbers(name: str, labels: ArrayLike) -> NDArray[np.int64]:
+    """Labels as a row of int64, refused where that would change them."""
+    numbers = as_array(labels, f"The labels of {name}")
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise MacsError(f"The labels of {name} are {numbers.dtype} of shape {numbers.shape}; give N whole numbers.")
+    if numbers.max(initial=0) >= MAX_CLASSES:
+        raise MacsError(f"{name} has the label {numbers.max()}, which no class can have; count labels from 0.")
+    return numbers.astype(np.int64, copy=False)
+
+
+def class_names(name: str, classes: Sequence[str]) -> tuple[str, ...]:
+    """Class names as a tuple, refused where they are no names or not distinct."""
+    if isinstance(classes, str) or not isinstance(classes, Iterable) or not all(isinstance(c, str) for c in classes):
+        raise MacsError(f"The class names of {name} must be a list of texts, not {classes!r:.100}.")
+    names = tuple(classes)
+    if twice := [each for each, count in Counter(names).items() if count > 1]:
+        raise MacsError(f"{name} has two classes called {twice[0]!r}; give each class a name of its own.")
+    return names

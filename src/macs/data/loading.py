@@ -1,15 +1,21 @@
 """From the name of a dataset, or a path, to its images."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from macs.core.errors import MacsError
+from macs.core.files import input_folder, kind_of, user_path
 from macs.core.registry import unknown
 from macs.data.catalog import catalog
 from macs.data.dataset import Dataset, Role
 from macs.data.folder import Progress
 from macs.data.imageset import ImageSet
+from macs.data.pictures import check_size
 from macs.data.readers import read_npy
 
 SPLITS = ("train", "val", "test")
@@ -17,12 +23,16 @@ SPLITS = ("train", "val", "test")
 
 def data_root(path: str | Path | None = None) -> Path:
     """The folder that holds the datasets: the one given, else $MACS_DATA, else the user's cache folder."""
-    given = path or os.environ.get("MACS_DATA")
-    if given:
-        return Path(given).expanduser()
-    import pooch
+    given = os.environ.get("MACS_DATA") if path is None else path
+    if given is None:
+        import pooch
 
-    return Path(pooch.os_cache("macs"))
+        return Path(pooch.os_cache("macs"))
+    hint = "name the folder of the datasets with --data or $MACS_DATA"
+    if not str(given).strip():
+        raise MacsError(f"The data root is an empty text; {hint}.")
+    folder = user_path(given)
+    return folder if kind_of(folder) is None else input_folder(folder, hint)  # `macs data get` makes a new one
 
 
 def available() -> list[str]:
@@ -36,37 +46,63 @@ def load(
     root: str | Path | None = None,
     size: int = 32,
     progress: Progress | None = None,
+    *,
+    labelled: bool = True,
 ) -> ImageSet:
     """The images of a dataset of the catalogue, of a .npy file, or of a folder, at `size` x `size`.
 
     A folder with train, val or test inside is read from the one that `split` names; any other folder and a .npy file
-    are one set, whatever the split. `progress(done, total)` hears of images as they are decoded. The set is named by
-    its spec, so that its name loads it again.
+    are one set, whatever the split. The folders inside it are the classes, unless `labelled` is False, as is right for
+    outliers: then images may lie anywhere. `progress(done, total)` hears of images as they are decoded. The set is
+    named by its spec, so that its name loads it again.
     """
-    return replace(_load(spec, split, root, size, progress), name=str(spec))
+    return replace(_load(spec, split, root, check_size(size), progress, labelled), name=str(spec))
 
 
-def _load(spec: str | Path, split: str, root: str | Path | None, size: int, progress: Progress | None) -> ImageSet:
-    path = Path(spec).expanduser()
-    if isinstance(spec, str) and (spec in available() or (":" in spec and not path.exists())):
+def _load(
+    spec: str | Path, split: str, root: str | Path | None, size: int, progress: Progress | None, labelled: bool
+) -> ImageSet:
+    path = user_path(spec)
+    named = isinstance(spec, str) and spec in available()
+    kind = None if named else kind_of(path)
+    if isinstance(spec, str) and (named or (":" in spec and kind is None)):
         entry = catalog[spec]
         if not isinstance(entry, Dataset):
             raise MacsError(f"{spec} is no dataset; decorate its reader with @macs.data.catalog.dataset(...).")
         return entry.read(data_root(root), split, size, progress)
-    if path.is_dir():
-        return ImageSet.from_folder(inside(path, split), size, progress=progress)
-    if path.suffix == ".npy" and path.is_file():
+    if kind is not None and split not in SPLITS:
+        raise unknown("split", split, list(SPLITS))
+    if kind == "a folder":
+        folder = inside(path, split)
+        images = ImageSet.from_folder(folder, size, labelled=labelled, progress=progress)
+        if split == "train" and images.labels is not None:
+            check_classes(folder, images.classes, images.labels)
+        return images
+    if kind is not None and path.suffix == ".npy":
         return ImageSet(path.name, read_npy(path)).resized(size)
-    if path.exists():
+    if kind is not None:
         raise MacsError(f"Cannot load {path}: give a folder of images, a .npy file or the name of a dataset.")
     if isinstance(spec, Path) or len(path.parts) > 1 or path.suffix:
         raise MacsError(f"There is no file or folder {path}; check the path, or name one of: {', '.join(available())}.")
     raise unknown("dataset", spec, available())
 
 
+def check_classes(folder: Path, classes: Sequence[str], labels: NDArray[np.int64]) -> None:
+    """Refuse a class to train on that has no images: the network would have an output that it never learns."""
+    counts = np.bincount(labels, minlength=len(classes))
+    if not counts.all():
+        empty = folder / classes[int(counts.argmin())]
+        raise MacsError(f"The class folder {empty} holds no images to train on; fill it, or remove it.")
+
+
+def splits_of(folder: str | Path) -> list[str]:
+    """The splits that a folder is divided into; none if it is not, or is no folder."""
+    return [name for name in SPLITS if kind_of(user_path(folder) / name) == "a folder"]
+
+
 def inside(folder: Path, split: str) -> Path:
     """The folder of a split, where a folder is divided into splits: never train and test images together."""
-    splits = [name for name in SPLITS if (folder / name).is_dir()]
+    splits = splits_of(folder)
     if not splits:
         return folder
     if split not in splits:
@@ -78,23 +114,24 @@ def inside(folder: Path, split: str) -> Path:
 
 def undivided(spec: str) -> bool:
     """Whether this names a folder without splits: a network trained on it has seen all of its images."""
-    path = Path(spec).expanduser()
-    return spec not in available() and path.is_dir() and not any((path / split).is_dir() for split in SPLITS)
+    return spec not in available() and kind_of(user_path(spec)) == "a folder" and not splits_of(spec)
 
 
 def has_validation(spec: str) -> bool:
     """Whether a dataset of the catalogue, or a folder, has a validation split."""
-    return (spec in available() and "val" in catalog[spec].splits) or (Path(spec).expanduser() / "val").is_dir()
+    return "val" in (catalog[spec].splits if spec in available() else splits_of(spec))
 
 
-def load_unseen(spec: str, split: str | None = None, root: str | Path | None = None, size: int = 32) -> ImageSet:
+def load_unseen(
+    spec: str, split: str | None = None, root: str | Path | None = None, size: int = 32, *, labelled: bool = True
+) -> ImageSet:
     """Images to calibrate on: the split named, else the validation images, else the test images.
 
-    The name of a dataset's images says which these were.
+    Where there are splits, the name says which of them these are.
     """
     part = split or ("val" if has_validation(spec) else "test")
-    images = load(spec, part, root=root, size=size)
-    return replace(images, name=f"{spec} ({part})") if spec in available() else images
+    images = load(spec, part, root=root, size=size, labelled=labelled)
+    return replace(images, name=f"{spec} ({part})") if spec in available() or splits_of(spec) else images
 
 
 @dataclass(frozen=True)

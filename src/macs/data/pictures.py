@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
+from macs.core.files import input_file
+from macs.core.settings import Edge, typed
 
 if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
     from PIL import Image
@@ -16,6 +18,11 @@ if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
 # Only formats that hold pixels and nothing to execute: Pillow would otherwise hand an EPS to Ghostscript.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
+
+
+def check_size(size: object) -> int:
+    """The edge of square images in pixels, refused where it cannot be one."""
+    return int(typed("The size of images in pixels", size, Edge))
 
 
 def read_picture(path: Path, size: int) -> NDArray[np.uint8]:
@@ -27,6 +34,7 @@ def open_rgb(path: Path) -> Image.Image:
     """The first frame of a file as RGB, turned upright by its EXIF orientation."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
+    path = input_file(path, "image")  # a FIFO or a device would keep us waiting for ever
     try:
         with Image.open(path, formats=FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS

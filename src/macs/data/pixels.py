@@ -32,6 +32,8 @@ class Pixels(Protocol):
 
 def check_images(where: object, pixels: Pixels) -> None:
     """Refuse what is not a stack of square RGB images, saying what it is."""
+    if not hasattr(pixels, "shape"):
+        raise MacsError(f"{where} holds a {type(pixels).__name__}, but images must be an array N x size x size x 3.")
     shape, dtype = tuple(pixels.shape), getattr(pixels, "dtype", np.uint8)
     if dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or shape[1] != shape[2]:
         what = f"{np.dtype(dtype)} of shape {' x '.join(map(str, shape)) or '()'}"

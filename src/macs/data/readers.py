@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from macs.core.errors import MacsError
+from macs.core.files import input_file
 from macs.data.pixels import Mapped, Pixels, check_images
 from macs.data.unpickling import CodeInPickle, unpickle
 
@@ -17,6 +18,7 @@ Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 def read_pickle(path: Path) -> dict[str, Any]:
     """The dictionary in a pickle of Python 2 or 3 that holds only arrays and plain values."""
+    path = input_file(path)
     try:
         with path.open("rb") as file:
             return unpickle(file)
@@ -52,7 +54,7 @@ def _planes(path: Path, key: str, classes: int, first: int) -> Labelled:
     batch = read_pickle(path)
     if missing := {"data", key} - batch.keys():
         raise damaged(path, f"it has no {' and no '.join(sorted(missing))}")
-    rows = np.asarray(batch["data"])
+    rows = as_array(path, batch["data"])
     size = math.isqrt(rows.shape[1] // 3) if rows.ndim == 2 else 0
     if rows.dtype != np.uint8 or not size or rows.shape[1] != 3 * size * size:
         raise damaged(path, f"its data are {rows.dtype} of shape {rows.shape}, not rows of square RGB images")
@@ -63,32 +65,38 @@ def read_svhn(path: Path) -> Labelled:
     """A MATLAB file of SVHN: X is 32 x 32 x 3 x N, and y counts from 1 to 10, where 10 stands for the digit 0."""
     from scipy.io import loadmat
 
+    path = input_file(path)
     try:
         content = loadmat(path, variable_names=["X", "y"])
     except Exception as error:  # likewise: scipy meets a truncated file as zlib.error, TypeError, ValueError...
         raise damaged(path, error) from error
     if missing := {"X", "y"} - content.keys():
         raise damaged(path, f"it has no {' and no '.join(sorted(missing))}")
-    stack = content["X"]
+    stack = as_array(path, content["X"])
     if stack.dtype != np.uint8 or stack.ndim != 4 or stack.shape[2] != 3:
         raise damaged(path, f"its X is {stack.dtype} of shape {stack.shape}, not height x width x 3 x images")
-    labels = checked_labels(path, content["y"].ravel(), stack.shape[3], first=1, classes=10)
+    labels = checked_labels(path, as_array(path, content["y"]).ravel(), stack.shape[3], first=1, classes=10)
     return np.ascontiguousarray(stack.transpose(3, 0, 1, 2)), (labels + 1) % 10
 
 
 def read_npy(path: Path) -> Mapped:
     """An array of images, N x size x size x 3, left on disk and read as it is used."""
+    path = input_file(path, ".npy file")
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        with np.errstate(over="raise"):  # numpy multiplies a forged shape without looking
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:
         raise damaged(path, error) from error
+    if not isinstance(array, np.ndarray):
+        raise MacsError(f"{path} is an archive (.npz), not one array; save the images alone, with numpy.save.")
     check_images(path, array)
-    return Mapped(array, array.base)
+    mapping: Any = array.base
+    return Mapped(array, mapping)
 
 
 def checked_labels(path: Path, labels: ArrayLike, images: int, first: int, classes: int) -> NDArray[np.int64]:
     """Labels counted from 0, one for each image and each of a known class."""
-    numbers = np.asarray(labels)
+    numbers = as_array(path, labels)
     if numbers.shape != (images,) or numbers.dtype.kind not in "iu":
         raise damaged(path, f"it has {images} images and labels of shape {numbers.shape} ({numbers.dtype})")
     wrong = (numbers < first) | (numbers >= first + classes)
@@ -96,6 +104,13 @@ def checked_labels(path: Path, labels: ArrayLike, images: int, first: int, class
         at = int(wrong.argmax())
         raise damaged(path, f"the label {numbers[at]} of image {at} is not in {first} to {first + classes - 1}")
     return numbers.astype(np.int64) - first
+
+
+def as_array(path: Path, value: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise damaged(path, error) from None
 
 
 def damaged(path: Path, why: object) -> MacsError:

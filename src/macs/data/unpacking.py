@@ -5,9 +5,11 @@ tarfile, which guards nothing before Python 3.12.
 """
 
 import gzip
+import lzma
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -19,7 +21,11 @@ from typing import IO, BinaryIO
 from macs.core.errors import MacsError
 from macs.data.folder import Progress
 
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
+# Beside errors of their own, tarfile and zipfile let through what they stumble upon, such as names that are no text.
+DAMAGED = (
+    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, RuntimeError, ValueError, OverflowError),
+)
 
 
 class WrongFile(MacsError):
@@ -51,6 +57,8 @@ def extract(archive: Path, name: str, content: Path, progress: Progress) -> None
     with archive.open("rb") as raw:
         for member, stream in zip_members(raw) if name.endswith(".zip") else tar_members(raw, name):
             target = content / safe(member)
+            if stream is not None and target == content:
+                raise Unsafe("one of its members has no name")
             if stream is not None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with stream, target.open("wb") as file:
@@ -76,7 +84,8 @@ def zip_members(raw: BinaryIO) -> Iterator[Member]:
         for member in archive.infolist():
             if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):  # 0: written by DOS
                 raise Unsafe(f"its member {member.filename} is a link or a device")
-            yield member.filename, None if member.is_dir() else archive.open(member)
+            folder = member.filename.endswith("/")  # member.is_dir() looks for the last letter of an empty name
+            yield member.filename, None if folder else archive.open(member)
 
 
 def safe(member: str) -> PurePosixPath:

@@ -13,9 +13,10 @@ from torch import nn
 from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
+from macs.data.fitness import few, same_classes, warn_of_guessing
+from macs.data.imageset import require_images, require_sets
 from macs.data.pixels import Resized
-from macs.data.unseen import few, same_classes
-from macs.detector.calibration import Calibration, calibrate, share_to_keep, warn_of_guessing
+from macs.detector.calibration import Calibration, calibrate, share_to_keep
 from macs.detector.label import wrong_names
 from macs.evaluation import Answers, run_net
 from macs.inference import inference
@@ -80,6 +81,9 @@ class Detector:
         to be expected. `per_class` finds one threshold for each predicted class.
         """
         share_to_keep(keep)
+        validation = require_images(validation, "calibration images")
+        outliers = require_sets({} if outliers is None else outliers, "outliers")
+        check = None if check is None else require_images(check, "images to check on")
         classes = self._class_names(validation)
         answers = self._run(validation, progress)
         record = calibrate(
@@ -99,7 +103,7 @@ class Detector:
             record = record.checked(verdicts.labels, ~verdicts.is_ood)
         passing = {
             name: 1 - float(detector.predict(images, progress=progress).is_ood.mean())
-            for name, images in (outliers or {}).items()
+            for name, images in outliers.items()
         }
         return replace(detector, calibration=replace(record, passing=passing))
 
@@ -129,7 +133,9 @@ class Detector:
         answers = self._run(_image_set(images, self.size), progress)
         return self.judge(answers.predictions, answers.confidences, tau)
 
-    def predict_files(self, paths: Iterable[str | Path], *, threshold: float | None = None) -> "Iterator[Row]":
+    def predict_files(
+        self, paths: str | Path | Iterable[str | Path], *, threshold: float | None = None
+    ) -> "Iterator[Row]":
         """A row for each image in files, folders, globs and .npy files, in bounded memory however many there are."""
         from macs.detector.stream import predict_files
 
@@ -185,7 +191,9 @@ class Detector:
         """
         from macs.detector.int8 import export_int8
 
-        return export_int8(self, path, images, ood or {}, max_drop, progress)
+        images = require_images(images, "images for int8")
+        ood = require_sets({} if ood is None else ood, "OOD sets")
+        return export_int8(self, path, images, ood, max_drop, progress)
 
     def _run(self, images: ImageSet, progress: bool = False) -> Answers:
         return run_net(self.net, images, self.score, precision=PRECISION, progress=progress)

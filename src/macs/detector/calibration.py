@@ -35,7 +35,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 
@@ -151,15 +150,6 @@ def calibrate(
 def share_to_keep(keep: float) -> float:
     """The share, if it is one that a threshold can keep."""
     return Span(0, 1, open="both").hold("The share of ID images to keep", keep)
-
-
-def warn_of_guessing(accuracy: float | None, classes: int, data: str) -> None:
-    """Point out a network that knows its classes hardly better than chance: its verdicts are worth as little."""
-    if accuracy is not None and accuracy <= min(1.5 / classes, 0.6):
-        warn(
-            f"The network is right on {accuracy:.1%} of {data}, where guessing among {classes} classes gives "
-            f"{1 / classes:.1%}; check its weights and the order of the classes before you rely on its verdicts."
-        )
 
 
 def rank(images: int, keep: float) -> int:

@@ -25,8 +25,8 @@ import macs
 from macs import nets
 from macs.core.errors import MacsError
 from macs.core.files import write_atomically
+from macs.data.fitness import warn_of_guessing
 from macs.detector._detector import Detector, Verdicts, score_of_logits
-from macs.detector.calibration import warn_of_guessing
 from macs.detector.files import onnx_path
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from macs.core.errors import MacsError
 from macs.core.files import write_atomically
 from macs.data import ImageSet
 from macs.data.batches import scoring_batches
-from macs.data.unseen import same_classes
+from macs.data.fitness import same_classes, warn_of_guessing
 from macs.detector._detector import Detector, Verdicts
-from macs.detector.calibration import Calibration, calibrate, warn_of_guessing
+from macs.detector.calibration import Calibration, calibrate
 from macs.detector.export import describe, quiet, run, session, strip, to_onnx
 from macs.detector.files import allowed_drop, onnx_path
 from macs.metrics import ood_metrics

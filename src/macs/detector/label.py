@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from macs.core.settings import EDGE
+from macs.core.settings import Edge
 from macs.detector.calibration import Calibration, Threshold, rank
 
 FORMAT, VERSION = "macs-detector", 2
@@ -101,8 +101,8 @@ def _complaints(label: Label) -> Iterator[str]:
     record, count = label.calibration, len(label.classes)
     if not 1 <= label.version <= VERSION:
         yield f"version is {label.version}"
-    if label.size not in EDGE:
-        yield f"size is {label.size}, which must be {EDGE}"
+    if label.size not in (edge := get_args(Edge)[1]):
+        yield f"size is {label.size}, which must be {edge}"
     if wrong := wrong_names(label.classes) or ("" if label.classes else "there are no classes"):
         yield wrong
     if ":" in label.score or record.score != label.score:

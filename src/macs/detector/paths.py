@@ -8,20 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
+from macs.core.files import kind_of, user_path
 from macs.data.pictures import SUFFIXES, fit, read_picture
 from macs.data.pixels import Pixels
-
-T = TypeVar("T")
-
-SORTED = 10_000  # entries of a folder that are held and sorted at a time: smaller folders come out in order
+from macs.data.walking import entries, is_folder, printable_name, walk
 
 
 @dataclass(frozen=True)
@@ -32,26 +29,23 @@ class Item:
     read: Callable[[int], NDArray[np.uint8]]
 
 
-def find_images(paths: Iterable[str | Path]) -> Iterator[Item]:
+def find_images(paths: str | Path | Iterable[str | Path]) -> Iterator[Item]:
     """Every image that the paths name. What is not there, or holds none, is an item that says so when it is read."""
-    for path in paths:
+    for path in map(str, [paths] if isinstance(paths, str | Path) else paths):
         found = False
-        for item in _items(str(path)):
-            found = True
-            yield item
-        if not found:
-            yield _failure(str(path), f"There are no images at {path} ({', '.join(SUFFIXES)}); check the path.")
-
-
-def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` items; the last may be shorter."""
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
-        yield batch
+        try:
+            for item in _items(path):
+                found = True
+                yield item
+        except MacsError as error:
+            yield _failure(path, str(error))
+        else:
+            if not found:
+                yield _failure(path, f"There are no images at {path} ({', '.join(SUFFIXES)}); check the path.")
 
 
 def _items(path: str) -> Iterator[Item]:
-    whole = Path(path).expanduser()
+    whole = user_path(path)
     if not os.path.lexists(whole) and any(sign in path for sign in "*?["):
         wild = next(i for i, part in enumerate(whole.parts) if any(sign in part for sign in "*?["))
         for match in _matches(Path(*whole.parts[:wild]), whole.parts[wild:]):
@@ -61,42 +55,16 @@ def _items(path: str) -> Iterator[Item]:
 
 
 def _items_at(path: Path) -> Iterator[Item]:
-    if path.is_dir():
-        yield from _items_in(path, frozenset())
-    elif path.suffix == ".npy":
-        yield from _rows(path)
-    else:
-        yield Item(_printable(path), partial(read_picture, path))
-
-
-def _items_in(folder: Path, above: frozenset[str]) -> Iterator[Item]:
-    """The images below a folder; a link to a folder above it is not followed, or it would never end."""
-    here = os.path.realpath(folder)
-    if here in above:
-        return
     try:
-        for entry in _entries(folder):
-            path = folder / entry.name
-            if _is_folder(entry):
-                yield from _items_in(path, above | {here})
-            elif path.suffix.lower() in SUFFIXES:
-                yield Item(_printable(path), partial(read_picture, path))
-    except OSError as error:
-        yield _failure(_printable(folder), f"Cannot list the folder {folder}: {error.strerror or error}.")
-
-
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """What is in a folder but not hidden; sorted, in pieces."""
-    with os.scandir(folder) as entries:
-        for piece in in_batches(entries, SORTED):
-            yield from sorted((entry for entry in piece if entry.name[0] != "."), key=lambda entry: entry.name)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that cannot be followed: reading it will say why
-        return False
+        if kind_of(path) == "a folder":
+            for image, trouble in walk(path):
+                yield _failure(image, trouble) if trouble else _picture(image)
+        elif path.suffix == ".npy":
+            yield from _rows(path)
+        else:
+            yield _picture(path)
+    except MacsError as error:
+        yield _failure(path, str(error))
 
 
 def _matches(folder: Path, pattern: tuple[str, ...]) -> Iterator[Path]:
@@ -108,27 +76,30 @@ def _matches(folder: Path, pattern: tuple[str, ...]) -> Iterator[Path]:
     if first == "**":
         yield from _matches(folder, rest)
     try:
-        for entry in _entries(folder):
+        for entry in entries(folder):
             if first == "**":
-                if rest and _is_folder(entry) and not entry.is_symlink():
+                if rest and is_folder(entry) and not entry.is_symlink():
                     yield from _matches(folder / entry.name, pattern)
-            elif fnmatchcase(entry.name, first) and (not rest or _is_folder(entry)):
+            elif fnmatchcase(entry.name, first) and (not rest or is_folder(entry)):
                 yield from _matches(folder / entry.name, rest)
+    except PermissionError:  # there may be matches inside, so it shall not go unnoticed
+        if first != "**":  # or what follows has said so already
+            yield folder
     except OSError:
         return
+
+
+def _picture(path: Path) -> Item:
+    return Item(printable_name(path), partial(read_picture, path))
 
 
 def _rows(path: Path) -> Iterator[Item]:
     """The images of a .npy file, named by their position."""
     from macs.data.readers import read_npy
 
-    try:
-        images = read_npy(path)
-    except MacsError as error:
-        yield _failure(_printable(path), str(error))
-        return
+    images = read_npy(path)
     for i in range(len(images)):
-        yield Item(f"{_printable(path)}[{i}]", partial(_row, images, i))
+        yield Item(f"{printable_name(path)}[{i}]", partial(_row, images, i))
 
 
 def _row(images: Pixels, i: int, size: int) -> NDArray[np.uint8]:
@@ -137,13 +108,8 @@ def _row(images: Pixels, i: int, size: int) -> NDArray[np.uint8]:
     return fit(Image.fromarray(images[i : i + 1][0]), size)
 
 
-def _failure(name: str, reason: str) -> Item:
+def _failure(path: str | Path, reason: str) -> Item:
     def refuse(size: int) -> NoReturn:
         raise MacsError(reason)
 
-    return Item(name, refuse)
-
-
-def _printable(path: Path) -> str:
-    """A name that can be written as UTF-8; bytes of a name that cannot are shown as \\x.."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return Item(printable_name(path), refuse)

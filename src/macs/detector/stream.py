@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
+from macs.data.walking import in_batches
 from macs.detector._detector import PRECISION, Detector, Verdicts, score_of_logits
-from macs.detector.paths import Item, find_images, in_batches
+from macs.detector.paths import Item, find_images
 from macs.inference import BATCH, inference
 
 S = TypeVar("S")
@@ -44,13 +45,19 @@ class Picture(NamedTuple):
     reason: str = ""
 
 
-def predict_files(detector: Detector, paths: Iterable[str | Path], threshold: float | None = None) -> Iterator[Row]:
+def predict_files(
+    detector: Detector, paths: str | Path | Iterable[str | Path], threshold: float | None = None
+) -> Iterator[Row]:
     """A row for each image, in the order in which the paths give them."""
+    if not isinstance(paths, str | Path | Iterable):
+        raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
     thresholds = detector.thresholds(threshold)  # here, so that a mistake is raised now and not by the first row
     return _rows(detector, paths, thresholds)
 
 
-def _rows(detector: Detector, paths: Iterable[str | Path], thresholds: NDArray[np.float32]) -> Iterator[Row]:
+def _rows(
+    detector: Detector, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
+) -> Iterator[Row]:
     scorer = score_of_logits(detector.score)
     blocks = in_batches(find_images(paths), BLOCK)
     pictures = (picture for block in map_ahead(partial(decode, size=detector.size), blocks) for picture in block)

@@ -75,7 +75,7 @@ def write_parquet(rows: "Iterable[Row]", path: Path) -> None:
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
-    from macs.detector.paths import in_batches
+    from macs.data.walking import in_batches
 
     types = (pa.string(), pa.int64(), pa.string(), pa.float32(), pa.bool_(), pa.string())
     schema = pa.schema(list(zip(COLUMNS, types, strict=True)))

@@ -24,12 +24,13 @@ from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import scoring_batches, to_float
+from macs.data.fingerprint import same_pixels
+from macs.data.fitness import warn_of_guessing
+from macs.data.imageset import require_images, require_sets
 from macs.evaluation.protocol import check_protocol
 from macs.inference import BATCH, Outputs, inference
 from macs.metrics import METRICS, FprRule, OODMetrics, drawn_metrics, mean_and_error, ood_metrics
 from macs.scores import LIMIT, Score, Train, available, blamed, fit_all, get
-
-ALIKE = 64  # images at the start of two sets that are compared to tell whether the sets are the same
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,7 @@ def evaluate_scores(
             left_out[name] = str(error)
     if not evaluations:
         raise MacsError(" ".join(dict.fromkeys(left_out.values())))
-    warn_of_guessing(evaluations[0].accuracy, test)
+    warn_of_guessing(evaluations[0].accuracy, len(test.classes), test.name)
     return Ranking(
         evaluations=sorted(evaluations, key=lambda each: -each.mean("auroc")),
         left_out=left_out,
@@ -274,38 +275,17 @@ def evaluate_scores(
 
 def check_sets(test: ImageSet, ood: Mapping[str, ImageSet]) -> None:
     """Refuse sets that cannot be measured, and point out those that were hardly meant."""
-    if not isinstance(ood, Mapping):
-        raise MacsError('OOD sets are given with names, as in {"svhn": svhn}; the names are what the table shows.')
-    for images in (test, *ood.values()):
-        if not isinstance(images, ImageSet):
-            raise MacsError(f"A {type(images).__name__} is no ImageSet; make one of it, as by ImageSet.from_array.")
+    test, ood = require_images(test, "ID test images"), require_sets(ood, "OOD sets")
     if test.labels is None:
         raise MacsError(f"{test.name} has no labels to measure accuracy with; a folder needs one sub-folder per class.")
     if not ood:
         raise MacsError("There is no OOD set to measure; name at least one.")
     for place, (name, images) in enumerate(ood.items()):
-        if same_images(images, test):
+        if same_pixels(images, test):
             warn(f"The OOD set {name} holds the ID test images of {test.name}, from which nothing can tell it apart.")
         for earlier in list(ood)[:place]:
-            if same_images(images, ood[earlier]):
+            if same_pixels(images, ood[earlier]):
                 warn(f"The OOD sets {earlier} and {name} hold the same images, which count twice in the means.")
-
-
-def same_images(one: ImageSet, other: ImageSet) -> bool:
-    """Whether two sets are as many images of one size, and begin alike."""
-    if one is other or one.pixels.shape != other.pixels.shape:
-        return one is other
-    return np.array_equal(one.pixels[:ALIKE], other.pixels[:ALIKE])
-
-
-def warn_of_guessing(accuracy: float, test: ImageSet) -> None:
-    """Point out a network that hardly knows the images that it should know."""
-    chance = 1 / len(test.classes)
-    if len(test.classes) > 1 and accuracy <= 1.5 * chance:
-        warn(
-            f"The network names {accuracy:.1%} of the ID test images of {test.name} correctly, where guessing gives "
-            f"{chance:.1%}; check the weights, the order of the classes and the images before you believe its numbers."
-        )
 
 
 def measure(

@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -268,6 +269,7 @@ def held_out(
     size: int = 32,
     seed: int = 0,
     elsewhere: str | None = None,
+    labelled: bool = True,
 ) -> tuple[ImageSet, ImageSet]:
     """Training images, and images held out from them to choose a margin by.
 
@@ -275,11 +277,12 @@ def held_out(
     of its own gives that. Of any other `first` images (or that share of them) are drawn and taken out of the training
     images.
     """
-    train = load(spec, "train", root=root, size=size)
+    read = partial(load, root=root, size=size, labelled=labelled)
+    train = read(spec, "train")
     if elsewhere is not None:
-        return train, load(elsewhere, "val" if has_validation(elsewhere) else "train", root=root, size=size)
+        return train, read(elsewhere, "val" if has_validation(elsewhere) else "train")
     if has_validation(spec):
-        return train, load(spec, "val", root=root, size=size)
+        return train, read(spec, "val")
     held, kept = train.split(first, seed)
     return kept, held
 

@@ -11,8 +11,9 @@ from torch import nn
 from macs import methods, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
+from macs.data.fitness import warn_of_guessing
 from macs.evaluation import Evaluation, measure, run_net
-from macs.evaluation.measurement import check_sets, warn_of_guessing
+from macs.evaluation.measurement import check_sets
 from macs.methods.macs import MarginBoundedConfidence
 from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder
@@ -72,7 +73,7 @@ def find(
     unknown = [judge(title, images) for title, images in ood.items()]
     confidences = {each.title: each.confidences for each in unknown}
     numbers = measure(test.name, known.predictions == test.labels, known.confidences, confidences, score=name)
-    warn_of_guessing(numbers.accuracy, test)
+    warn_of_guessing(numbers.accuracy, len(test.classes), test.name)
     return Findings(known, unknown, numbers, training)
 
 

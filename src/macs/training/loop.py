@@ -23,6 +23,8 @@ from macs.core.settings import unusual
 from macs.data import ImageSet
 from macs.data.batches import steps_per_epoch, to_float, training_batches
 from macs.data.fingerprint import same_pixels
+from macs.data.fitness import warn_of_guessing
+from macs.data.imageset import require_images
 from macs.methods import Batch, Method
 from macs.training.progress import Tally, TrainingProgress
 from macs.training.recipe import PRETRAINING, Recipe
@@ -63,6 +65,7 @@ def finetune(
     run that was interrupted there.
     """
     recipe = recipe or Recipe()
+    outliers = None if outliers is None else require_images(outliers, "outliers")
     recipe = replace(recipe, method=method or recipe.method, outliers=outliers.name if outliers is not None else "")
     return _train(net, train, outliers, recipe, run, resume, progress)
 
@@ -76,6 +79,7 @@ def _train(
     resume: bool,
     show: bool,
 ) -> list[Epoch]:
+    train = require_images(train, "training images")
     recipe = replace(recipe, id=train.name, net=nets.name_of(net), size=train.size)
     method = methods.build(recipe)
     if not method.needs_outliers:
@@ -143,7 +147,7 @@ def _train(
     net.eval()
     if folder and not folder.finished:
         nets.save(net, folder.net_file, class_names=train.classes)
-    _look_at(history[-1], train, recipe)
+    warn_of_guessing(history[-1].accuracy, len(train.classes), f"the training images of {train.name}")
     return history
 
 
@@ -210,17 +214,6 @@ def _check(net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: R
         warn(
             f"{nets.name_of(net)} has {outputs} outputs, but no image of {train.name} belongs to {idle} of them; "
             f"a network for these images has {outputs - idle}."
-        )
-
-
-def _look_at(last: Epoch, train: ImageSet, recipe: Recipe) -> None:
-    """Point out a network that has learned nothing."""
-    guessing = 1 / len(train.classes)
-    if last.accuracy <= 1.5 * guessing:
-        warn(
-            f"After the last epoch the network names {last.accuracy:.1%} of the images of {train.name} correctly, and "
-            f"guessing would name {guessing:.1%}: it has hardly learned anything "
-            f"(epochs {recipe.epochs}, learning rate {recipe.lr:g})."
         )
 
 

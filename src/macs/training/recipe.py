@@ -14,7 +14,7 @@ import tomli_w
 from macs.core.errors import MacsError
 from macs.core.files import input_file, reason
 from macs.core.registry import unknown
-from macs.core.settings import EDGE, Name, Span, check
+from macs.core.settings import Edge, Name, Span, check
 
 METHODS = [path.stem for path in sorted((Path(__file__).parents[1] / "methods").glob("[!_]*.py"))]
 
@@ -77,7 +77,7 @@ class Recipe:
     augment: Literal["auto", "crop-flip", "crop", "none"] = "auto"
     """Training augmentation; auto is crop-flip, but only crop where a mirror image means something else (digits)."""
 
-    size: Annotated[int, EDGE] = 32
+    size: Edge = 32
     """Edge of the square images, in pixels."""
 
     precision: Literal["auto", "bf16", "float32"] = "auto"

@@ -24,7 +24,7 @@ def read_cifar(source: Source, labels: str, names: str) -> ImageSet:
 
 def class_names(meta: Path, key: str) -> tuple[str, ...]:
     names = read_pickle(meta).get(key)
-    if not isinstance(names, list):
+    if not isinstance(names, list) or not all(isinstance(name, str | bytes) for name in names):
         raise damaged(meta, f"it has no {key}")
     return tuple(text(name) for name in names)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from macs.core.files import input_file
 from macs.data.catalog import Remote, Source, Split, dataset, under
 from macs.data.imageset import ImageSet
 from macs.data.readers import damaged
@@ -41,7 +42,8 @@ def tiny_imagenet(source: Source) -> ImageSet:
 
 def with_annotations(images: ImageSet, table: Path) -> ImageSet:
     """Labels from lines of: file name, WordNet id, bounding box."""
-    rows = (line.split("\t") for line in table.read_text().splitlines() if line)
+    lines = input_file(table).read_text(encoding="utf-8", errors="replace").splitlines()
+    rows = (line.split("\t") for line in lines if line)
     class_of = {row[0]: row[1] for row in rows if len(row) > 1}
     if unlabelled := [name for name in images.files if name not in class_of]:
         raise damaged(table, f"it has no line for {unlabelled[0]}")

@@ -1,4 +1,4 @@
-"""Are these images fit to judge a network by: labelled as its classes are, and not those that it was trained on?"""
+"""Are a network and images fit for each other: the same classes, none of its training images, better than chance?"""
 
 import filecmp
 from collections.abc import Sequence
@@ -32,6 +32,15 @@ def same_classes(images: ImageSet, names: Sequence[str], whose: str) -> None:
 def few(names: Sequence[str]) -> str:
     """The names, or the first of many."""
     return ", ".join(names[:SHOWN]) + (f", ... ({len(names):,} in all)" if len(names) > SHOWN else "")
+
+
+def warn_of_guessing(accuracy: float | None, classes: int, images: str) -> None:
+    """Point out a network that knows its classes hardly better than chance; an accuracy of None is not known."""
+    if accuracy is not None and accuracy <= min(1.5 / classes, 0.6):
+        warn(
+            f"The network is right on {accuracy:.1%} of {images}, where guessing among {classes} classes gives "
+            f"{1 / classes:.1%}; check its training, its weights and the order of the classes before you rely on it."
+        )
 
 
 def refuse_seen(images: ImageSet, spec: str, split: str | None, trained_on: str) -> None:

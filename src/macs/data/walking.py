@@ -1,0 +1,87 @@
+"""The images below a folder, one after the other: a folder is never held as a whole, however many files it has.
+
+Every part of macs that reads a folder walks it by this module, so that training, calibration and prediction mean the
+same images by the same path.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from macs.core.files import reason
+from macs.data.pictures import SUFFIXES
+
+T = TypeVar("T")
+
+SORTED = 10_000  # entries of a folder that are held and sorted at a time: smaller folders come out in order
+
+
+class Found(NamedTuple):
+    """An image file; or a folder that cannot be listed, with the sentence that says why."""
+
+    path: Path
+    trouble: str = ""
+
+
+def walk(folder: Path) -> Iterator[Found]:
+    """Every image below a folder; hidden ones are left out, and links are followed unless they lead back up."""
+    start = os.path.realpath(folder)
+    levels = {start: (folder, entries(folder))}  # from the top down to where we are
+    while levels:
+        path, rest = levels[next(reversed(levels))]
+        try:
+            entry = next(rest, None)
+        except OSError as error:
+            yield Found(path, f"Cannot list the folder {path}: {reason(error)}.")
+            entry = None
+        if entry is None:
+            levels.popitem()
+        elif is_folder(entry):
+            inner = os.path.realpath(path / entry.name)
+            if inner not in levels and not leads_up(inner, start):
+                levels[inner] = (path / entry.name, entries(path / entry.name))
+        elif Path(entry.name).suffix.lower() in SUFFIXES:
+            yield Found(path / entry.name)
+
+
+def folders_in(folder: Path) -> list[str]:
+    """The names of the folders directly inside one, as `walk` enters them."""
+    start = os.path.realpath(folder)
+    inner = (entry.name for entry in entries(folder) if is_folder(entry))
+    return sorted(name for name in inner if not leads_up(os.path.realpath(folder / name), start))
+
+
+def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """What is in a folder but not hidden; sorted, in pieces."""
+    with os.scandir(folder) as found:
+        for piece in in_batches(found, SORTED):
+            yield from sorted((entry for entry in piece if entry.name[0] != "."), key=lambda entry: entry.name)
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that cannot be followed: reading it will say why
+        return False
+
+
+def leads_up(inner: str, start: str) -> bool:
+    """Whether a folder is the one we started from, or contains it."""
+    return Path(start).is_relative_to(inner)
+
+
+def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of `size` items; the last may be shorter."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def printable_name(path: str | Path) -> str:
+    """A name that can be written as UTF-8; what of a name cannot is shown as \\x.. or \\u...."""
+    try:
+        return os.fsencode(path).decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # no file has such a name, but a user may still write it
+        return str(path).encode("utf-8", "backslashreplace").decode()
