@@ -290,7 +290,7 @@ def test_the_whole_paper_is_planned_without_any_data(tmp_path, monkeypatch):
         (["tabel1"], "did you mean 'table1'"),
         (["table1", "--ids", "cifar11"], "did you mean 'cifar10'"),
         (["table1", "--checkpoint", "nowhere.pt"], "no checkpoint at nowhere.pt"),
-        (["table1", "--lr", "-1"], "lr must not be negative"),
+        (["table1", "--lr", "-1"], "lr must be at least 0"),
         (["table1", "--ids", "svhn"], "nothing of svhn"),
         (["table1", "--scale", "huge"], "--scale"),
     ],
