@@ -9,6 +9,7 @@ import pytest
 from official import images, write_png
 from PIL import Image
 
+from command import refused, run
 from macs.core.errors import MacsError
 from macs.data import ImageSet, folder, load
 from macs.data.folder import FolderPixels
@@ -51,6 +52,19 @@ def test_an_image_beside_the_class_folders_is_named(pets):
         ImageSet.from_folder(path)
     unlabelled = ImageSet.from_folder(path, labelled=False)
     assert unlabelled.labels is None and len(unlabelled) == 7
+
+
+def test_the_command_takes_outliers_that_lie_anywhere(pets, tmp_path_factory, capsys):
+    path, pixels = pets
+    runs = tmp_path_factory.mktemp("runs")
+    small = ["--net", "wrn-10-1", "--epochs", "1", "--batch-in", "4", "--batch-out", "4", "--json"]
+    write_png(path / "stray.png", pixels["dog/b.png"])
+    assert "stray.png" in refused(capsys, "finetune", "--id", path, "--outliers", path, *small, "--run", runs / "a")
+    known = tmp_path_factory.mktemp("known")
+    for name in ("a/1.png", "b/1.png"):
+        write_png(known / name, pixels["dog/b.png"])
+    run("finetune", "--id", known, "--outliers", path, *small, "--run", runs / "b")
+    assert (runs / "b" / "net.safetensors").exists()
 
 
 @pytest.mark.parametrize("link", ["up", "dog/up", "bird/wild/up", "outside"])

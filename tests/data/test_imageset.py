@@ -178,8 +178,8 @@ def test_tensors_and_lists_of_images_become_an_array():
 
 
 def test_a_set_is_shown_in_one_line():
-    photos = ImageSet.from_array(images(1200, size=8), np.zeros(1200, int), name="photos")
-    assert repr(photos) == str(photos) == "<ImageSet photos: 1,200 images of 8 x 8 pixels, 1 classes>"
+    photos = ImageSet.from_array(images(1200, size=8), np.arange(1200) % 2, name="photos")
+    assert repr(photos) == str(photos) == "<ImageSet photos: 1,200 images of 8 x 8 pixels, 2 classes>"
     assert repr(ImageSet.from_array(images(2))) == "<ImageSet array: 2 images of 32 x 32 pixels, no labels>"
 
 

@@ -43,7 +43,8 @@ class ImageSet:
             raise MacsError(f"{self.name} has labels {found} for {len(self.classes)} classes; count labels from 0.")
 
     def __repr__(self) -> str:
-        classes = "no labels" if self.labels is None else f"{len(self.classes):,} classes"
+        count = len(self.classes)
+        classes = "no labels" if self.labels is None else f"{count:,} class{'es' if count > 1 else ''}"
         return f"<ImageSet {self.name}: {len(self):,} images of {self.size} x {self.size} pixels, {classes}>"
 
     @classmethod
