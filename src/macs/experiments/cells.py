@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from macs.evaluation import Evaluation
 
-FORMAT = 1  # of what a cell's folder holds
+FORMAT = 2  # of what a cell's folder holds
 WORDS = {"id_images": "other ID images", "outlier_images": "other outliers", "start": "other starting weights"}
 
 
