@@ -63,7 +63,7 @@ def test_an_encoding_without_our_characters_shows_others(arguments, encoding):
 
 @pytest.mark.parametrize(("module", "command"), [("cyclopts", "data list"), ("torch", "pretrain --id digits")])
 def test_ctrl_c_while_modules_are_imported(tmp_path, module, command):
-    env = with_module(tmp_path, module, "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    env = with_module(tmp_path, module, "raise KeyboardInterrupt\n")
     done = macs(*command.split(), env=env)
     assert done.returncode == 130, done.stderr
     assert done.stderr.startswith("Stopped. The same command") and done.stderr.count("\n") == 1

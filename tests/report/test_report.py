@@ -242,8 +242,8 @@ def test_scores_beyond_probabilities(written, tmp_path, score):
 
 
 def test_one_image_a_set_and_equal_confidences(tmp_path):
-    black = ImageSet.from_array(np.zeros((1, 8, 8, 3), np.uint8), [0], ["only"])
-    report.write(tmp_path / "page.html", Brightness(1), black, {"same": black}, progress=False)
+    black = ImageSet.from_array(np.zeros((1, 8, 8, 3), np.uint8), [0], ["only", "other"])
+    report.write(tmp_path / "page.html", Brightness(2), black, {"same": black}, progress=False)
     assert Page((tmp_path / "page.html").read_text()).root.all("table", id="full")
 
 

@@ -147,7 +147,7 @@ def require_images(images: object, what: str) -> ImageSet:
 def require_sets(sets: object, what: str) -> dict[str, ImageSet]:
     """The same for several sets by name."""
     if not isinstance(sets, Mapping):
-        raise MacsError(f"The {what} must be a dict of ImageSets by name, not a {type(sets).__name__}.")
+        raise MacsError(f"The {what} must be a dict of ImageSets by name, not of type {type(sets).__name__}.")
     return {name: require_images(images, f"{what} called {name!r}") for name, images in sets.items()}
 
 

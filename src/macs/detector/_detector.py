@@ -146,7 +146,7 @@ class Detector:
         values = self.calibrated.values
         if override is None:
             return values
-        if not abs(override) <= np.finfo(np.float32).max:
+        if not abs(override) <= float(np.finfo(np.float32).max):
             raise MacsError(f"The threshold must be a number, not {override}.")
         return np.full_like(values, override)
 
