@@ -66,6 +66,7 @@ def prepare(workshop: Workshop, folder: Path) -> None:
     ):
         workshop.make(*rehearsal)
     (folder / "rehearsed").unlink()
+    workshop.make(python="[macs.data.load(name, 'test') for name in ('digits', 'digits-textures', 'digits-faces')]")
     (folder / "own.py").write_text(MODULE)
     (folder / "file.txt").write_text("hello\n")
 

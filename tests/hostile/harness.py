@@ -37,7 +37,7 @@ from queue import Queue
 from typing import Any
 
 NOBODY = 65534
-SECONDS = 20  # after which a call hangs
+SECONDS = 7  # after which a call hangs
 MEMORY, FILE_SIZE = 8 << 30, 64 << 20
 WORKERS = 2
 NOTED = "modules"
