@@ -30,7 +30,7 @@ def workshop() -> Iterator[Workshop]:
 def outcomes(request: pytest.FixtureRequest, workshop: Workshop) -> dict[Case, Outcome]:
     """What became of each case of the module."""
     items = (item for item in request.session.items if getattr(item, "module", None) is request.module)
-    cases = [item.callspec.params["case"] for item in items if hasattr(item, "callspec")]
+    cases = [item.callspec.params["case"] for item in items if "case" in getattr(item, "fixturenames", ())]
     return dict(zip(cases, workshop.run_all([case.call for case in cases]), strict=True))
 
 

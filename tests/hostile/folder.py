@@ -4,6 +4,7 @@ import os
 import socket
 from pathlib import Path
 
+import spoiled
 from harness import Workshop
 
 TRAINING = ("--id", "mine", "--size", "16", "--net", "wrn-10-1", "--batch-in", "16", "--lr", "0.01")
@@ -67,6 +68,8 @@ def prepare(workshop: Workshop, folder: Path) -> None:
         workshop.make(*rehearsal)
     (folder / "rehearsed").unlink()
     workshop.make(python="[macs.data.load(name, 'test') for name in ('digits', 'digits-textures', 'digits-faces')]")
+    for script in (spoiled.ARRAYS, spoiled.PICTURES, spoiled.CHECKPOINTS, spoiled.STATES):
+        workshop.make(python=script)
     (folder / "own.py").write_text(MODULE)
     (folder / "file.txt").write_text("hello\n")
 

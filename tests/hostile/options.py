@@ -17,7 +17,7 @@ GOOD = {
     "data list": "data list",
     "demo": "demo --out file.txt/below",
     "evaluate": "evaluate run --ood unknown",
-    "export": "export detector.safetensors new.onnx",
+    "export": "export detector.safetensors new.onnx --int8 --images nowhere.npy --ood unknown",
     "finetune": f"finetune {TRAINING} --outliers outliers.npy --batch-out 16 --run new",
     "predict": "predict good.png --detector detector.safetensors",
     "pretrain": f"pretrain {TRAINING} --run new",
@@ -27,6 +27,17 @@ GOOD = {
 }
 
 
+WRITTEN = ("new", "new/*", "new.*")  # what these may write
+
+
+def with_option(words: list[str], name: str, value: str) -> list[str]:
+    """The words with an option set to a value, in place of the one that was there."""
+    if name not in words:
+        return [*words, name, value]
+    place = words.index(name) + 1
+    return [*words[:place], value, *words[place + 1 :]]
+
+
 @dataclass(frozen=True)
 class Option:
     command: str
@@ -34,16 +45,13 @@ class Option:
     kinds: frozenset[type]
 
     def given(self, value: str) -> list[str]:
-        """The command's good line with this option set to a value, in place of the one that was there."""
+        """The command's good line with this option set to a value."""
         words = GOOD[self.command].split()
         start = len(self.command.split())
         if not self.name.startswith("-"):
             place = start + (self.name == "OUT")
             return [*words[:place], value, *words[place + 1 :]]
-        if self.name in words:
-            words[words.index(self.name) + 1] = value
-            return words
-        return [*words, self.name, value]
+        return with_option(words, self.name, value)
 
 
 def commands(node: App = app, path: tuple[str, ...] = ()) -> Iterator[tuple[str, App]]:

@@ -1,7 +1,7 @@
 """Every numeric option of every command, with every kind of number that is none, or that is too much."""
 
 from harness import Case, Outcome, case, check
-from options import OPTIONS, varied
+from options import OPTIONS, WRITTEN, Option, varied, with_option
 
 NEVER = ["nan", "inf", "-inf", "1e999", "", "x", "0x10"]  # no option takes these
 AT_TIMES = ["-1", "0", "99999999999999999999", "1.5", " 1", "1_000", "\N{ARABIC-INDIC DIGIT THREE}"]
@@ -9,27 +9,21 @@ NUMERIC = [option for option in OPTIONS if option.kinds & {int, float} and optio
 
 # Most calls stop at data that are not there, after the numbers were read; the value alone decides in the others.
 STOP = {
-    "calibrate": ["--images", "nowhere.npy"],
-    "evaluate": ["--ood", "nowhere.npy"],
-    "export": ["--int8", "--images", "nowhere.npy"],
-    "finetune": ["--id", "nowhere/"],
-    "pretrain": ["--id", "nowhere/"],
-    "sweep": ["--id", "nowhere/"],
+    "calibrate": ("--images", "nowhere.npy"),
+    "evaluate": ("--ood", "nowhere.npy"),
+    "finetune": ("--id", "nowhere/"),
+    "pretrain": ("--id", "nowhere/"),
+    "sweep": ("--id", "nowhere/"),
 }
 
 
-def early(option, value: str) -> Case:
+def early(option: Option, value: str) -> Case:
     words = option.given(value)
-    for name, other in zip(STOP.get(option.command, [])[-2::2], STOP.get(option.command, [])[-1::2], strict=True):
-        words = [*words, name, other] if name not in words else replaced(words, name, other)
-    words += [flag for flag in STOP.get(option.command, []) if flag == "--int8"]
+    if option.command in STOP:
+        name, nowhere = STOP[option.command]
+        words = with_option(words, name, nowhere)
     codes = 2 if value in NEVER or option.command != "predict" else (0, 2)
     return case(*words, codes=codes, name=f"{option.command} {option.name} {value!r}")
-
-
-def replaced(words: list[str], name: str, value: str) -> list[str]:
-    place = words.index(name) + 1
-    return [*words[:place], value, *words[place + 1 :]]
 
 
 # Options whose values reach arithmetic, with real images.
@@ -65,11 +59,10 @@ DEEP = {
 
 
 def deep(line: str, option: str, value: str) -> Case:
-    words = line.split()
-    words = replaced(words, option, value) if option in words else [*words, option, value]
+    words = with_option(line.split(), option, value)
     codes = 2 if value in NEVER or value in ("-1", "1e300") else (0, 2)
     codes = (0, 2) if option == "--threshold" and value not in NEVER else codes
-    return case(*words, codes=codes, changed="new new/* new.safetensors", name=f"{words[0]} for real {option} {value!r}")
+    return case(*words, codes=codes, changed=WRITTEN, name=f"{words[0]} for real {option} {value!r}")
 
 
 CASES = [early(option, value) for option, value in varied(NUMERIC, NEVER + AT_TIMES, 3)]

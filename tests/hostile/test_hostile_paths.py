@@ -1,7 +1,7 @@
 """Every option that names a file or a folder to read, with everything that a path may lead to."""
 
 from harness import Case, Outcome, case, check
-from options import OPTIONS, varied
+from options import OPTIONS, WRITTEN, Option, varied
 
 LONG = "x" * 5000
 NOWHERE = ["", "nowhere.npy", "~nouser/x", LONG, f"{'y/' * 3000}z", "nul\0.npy", "dangling", "loop", "file.txt/below"]
@@ -12,20 +12,16 @@ VALUES = NOWHERE + FORBIDDEN + NO_FILES + OTHERS
 
 READ = ["--checkpoint", "--detector", "--id", "--images", "--ood", "--outliers", "--recipe", "--val-outliers", "--data"]
 READ += ["RUN", "DETECTOR", "PATHS"]
-WRITTEN = "new new/* new.safetensors new.onnx new.html"
 FEW = 4
 
 
-def path_case(option, value: str) -> Case:
+def path_case(option: Option, value: str) -> Case:
     words = option.given(value)
-    if option.command == "calibrate" and option.name == "--images":
-        codes: tuple[int, ...] = (2,)
-    elif option.name in ("--data", "--ood", "--outliers", "--val-outliers", "--id", "--images"):
+    codes: tuple[int, ...] = (2,)
+    if option.name in ("--data", "--ood", "--outliers", "--val-outliers", "--id", "--images"):
         codes = (0, 2)  # a folder of images is one, whatever its name, and a data root may be empty
     elif option.name == "PATHS":
         codes = (0, 1, 2)  # what cannot be read gets a row
-    else:
-        codes = (2,)
     name = f"{option.command} {option.name} {value[:40]!r}"
     return case(*words, codes=codes, changed=WRITTEN, name=name)
 
@@ -33,8 +29,8 @@ def path_case(option, value: str) -> Case:
 READING = [option for option in OPTIONS if option.name in READ]
 CASES = [path_case(option, value) for option, value in varied(READING, VALUES, FEW)]
 CASES += [
-    case("predict", "good.png", "--detector", "/dev/stdin", stdin=source, name=f"a detector from {source}")
-    for source in ("fifo", "detector.safetensors", "good.png")
+    case("predict", "good.png", "--detector", "/dev/stdin", codes=codes, stdin=source, name=f"a detector from {source}")
+    for source, codes in (("fifo", (2,)), ("detector.safetensors", (0, 2)), ("good.png", (2,)))
 ]
 CASES += [
     case("predict", value, "--detector", "detector.safetensors", codes=(1, 2), name=f"predict {value!r}")
