@@ -1,7 +1,7 @@
 """The workshop in which hostile calls are made. It needs Linux: fork, /proc and /dev/full.
 
-A file of cases has a list CASES and one test of a `case` and its `outcome`. All its cases that were asked for run first,
-as many at a time as there are working folders; then each is checked as a test of its own.
+A file of cases has a list CASES and one test of a `case` and its `outcome`. The cases that were asked for run first, as
+many at a time as there are working folders; then each is checked as a test of its own.
 """
 
 import sys

@@ -25,10 +25,12 @@ os.rename("bad/zipped.npz", "bad/zipped.npy")
 whole = Path("outliers.npy").read_bytes()
 for length in (0, 5, 10, 60, 128, 129, len(whole) - 1):
     Path(f"bad/cut{length}.npy").write_bytes(whole[:length])
-for name, shape in {"huge": (10**18, 16, 16, 3), "overflow": (2**62, 2**62, 3, 3), "negative": (-1, 16, 16, 3)}.items():
+shapes = {"huge": (10**18, 16, 16, 3), "overflow": (2**62, 2**62, 3, 3), "negative": (-1, 16, 16, 3)}
+for name, shape in shapes.items():
     header = repr({"descr": "|u1", "fortran_order": False, "shape": shape}).encode().ljust(117) + b"\\n"
     Path(f"bad/{name}.npy").write_bytes(b"\\x93NUMPY\\x01\\x00" + struct.pack("<H", len(header)) + header + bytes(100))
-for name, text in {"code": "__import__('os').mkdir('pwned')", "nested": "(" * 50000, "empty": "", "list": "[1]"}.items():
+texts = {"code": "__import__('os').mkdir('pwned')", "nested": "(" * 50000, "empty": "", "list": "[1]"}
+for name, text in texts.items():
     header = text.encode() + b"\\n"
     Path(f"bad/{name}.npy").write_bytes(b"\\x93NUMPY\\x02\\x00" + struct.pack("<I", len(header)) + header)
 Path("bad/random.npy").write_bytes(np.random.default_rng(0).bytes(5000))
@@ -79,7 +81,7 @@ for name, content in {
     "tensor": torch.zeros(3),
     "sparse": {name: value.to_sparse() for name, value in good.items()},
     "meta": {name: value.to("meta") for name, value in good.items()},
-    "complex": {name: value.to(torch.complex64) if value.is_floating_point() else value for name, value in good.items()},
+    "complex": {name: value.cfloat() if value.is_floating_point() else value for name, value in good.items()},
     "integers": {name: value.int() for name, value in good.items()},
     "bools": {name: value.bool() for name, value in good.items()},
     "half": {name: value.half() if value.is_floating_point() else value for name, value in good.items()},

@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 from options import GOOD, OPTIONS
 
 LONG = "x" * 100_000
-CASES = [case(*line, name=" ".join(line)) for line in (["evaluat"], ["-"], ["--"], ["--x"], ["-x"], [""], [" "], ["\0"])]
+CASES = [
+    case(*line, name=" ".join(line)) for line in (["evaluat"], ["-"], ["--"], ["--x"], ["-x"], [""], [" "], ["\0"])
+]
 CASES += [
     case(*line, name=" ".join(line)[:60])
     for line in (
-        ["data"],
         ["data", "lis"],
         ["data", "get"],
         ["data", "get", "cifar11"],
@@ -90,24 +91,61 @@ CASES += [
 CASES += [case(command, LONG, name=f"{command} with a long argument") for command in ("evaluate", "data", "demo")]
 CASES += [case(LONG, name="a long command"), case(f"--{LONG}", name="a long option"), case(*["x"] * 5000, name="many")]
 CASES += [
-    case(*line.split(), "--lr" if line.split()[0] not in ("finetune", "pretrain", "sweep", "reproduce") else "--keep", "1")
+    case(
+        *line.split(),
+        "--lr" if line.split()[0] not in ("finetune", "pretrain", "sweep", "reproduce") else "--keep",
+        "1",
+    )
     for command, line in GOOD.items()
     if command != "demo"
 ]
 TWICE = [(option, value) for option in OPTIONS for value in ("1",) if option.kinds <= {int, float} and option.kinds]
 CASES += [
-    case(*GOOD[option.command].split(), option.name, "x", option.name, value, name=f"{option.command} {option.name} twice")
+    case(
+        *GOOD[option.command].split(),
+        option.name,
+        "x",
+        option.name,
+        value,
+        name=f"{option.command} {option.name} twice",
+    )
     for option, value in TWICE[::3]
 ]
-CASES += [
-    case(*command.split(), "--help", codes=0, name=f"{command} --help")
-    for command in [*GOOD, "", "data", "nonsense --help"]
-    if command != "nonsense --help"
-]
+CASES += [case(*command.split(), "--help", codes=0, name=f"{command} --help") for command in [*GOOD, "", "data"]]
+CASES += [case(*line, codes=0, name=f"help for {line}") for line in ([], ["data"])]
 
 NAMES = sorted({option.name for option in OPTIONS if option.name.startswith("--")})
-WORDS = ["x", "", "-1", "1e999", "--", "-", "run", "mine", "good.png", "unknown", "outliers.npy", "file.txt", "fifo", "loop"]
-WORDS += ["=", "--=", "--json=", "--json=maybe", "--no-json", "-h", "--help", "--version", "*", "[", "{}", "$HOME", "\x1b[0m"]
+WORDS = [
+    "x",
+    "",
+    "-1",
+    "1e999",
+    "--",
+    "-",
+    "run",
+    "mine",
+    "good.png",
+    "unknown",
+    "outliers.npy",
+    "file.txt",
+    "fifo",
+    "loop",
+]
+WORDS += [
+    "=",
+    "--=",
+    "--json=",
+    "--json=maybe",
+    "--no-json",
+    "-h",
+    "--help",
+    "--version",
+    "*",
+    "[",
+    "{}",
+    "$HOME",
+    "\x1b[0m",
+]
 WORDS += ["detector.safetensors", "new.onnx", "\N{SNOWMAN}", "\udcff"]
 LENGTHY = ("demo", "reproduce", "finetune", "pretrain", "sweep")  # commands that may train, if by chance all is right
 PIECES = st.sampled_from([*NAMES, *WORDS]) | st.text(max_size=8)
@@ -124,10 +162,17 @@ def line(command: str, rest: list[str]) -> Call:
 def test_random_words_get_one_sentence_at_most(workshop: Workshop, first, second) -> None:
     for outcome in workshop.run_all([line(*first), line(*second)]):
         helps = {"--help", "-h", "--version"} & set(outcome.call.arguments)
-        can = helps or outcome.call.arguments[:1] in (("data",), ("predict",), ("evaluate",), ("export",), ("calibrate",))
-        allowed = (0, 1, 2) if can or outcome.call.arguments[:1] == ("report",) else (2,)
-        check(outcome, allowed, ("new*", "*"))
+        can = helps or (outcome.call.arguments or ("",))[0] in (
+            "calibrate",
+            "data",
+            "evaluate",
+            "export",
+            "predict",
+            "report",
+        )
+        allowed = (0, 1, 2) if can else (2,)
+        check(outcome, Case(outcome.call, allowed, ("new*",)))
 
 
 def test_a_command_line_is_understood_or_gets_one_sentence(case: Case, outcome: Outcome) -> None:
-    check(outcome, case.codes, case.changed)
+    check(outcome, case)

@@ -115,11 +115,20 @@ def module(text: str) -> dict[str, bytes]:
 
 
 PRETRAIN = [*f"pretrain {TRAINING}".replace("wrn-10-1", "hurt:Net").split(), "--run", "new"]
-FINETUNE = [*f"finetune {TRAINING} --outliers outliers.npy --batch-out 16".split(), "--run", "new", "--method", "hurt:Mine"]
-EVALUATE = "evaluate run --ood unknown --score hurt:Mine".split()
+FINETUNE = [
+    *f"finetune {TRAINING} --outliers outliers.npy --batch-out 16".split(),
+    "--run",
+    "new",
+    "--method",
+    "hurt:Mine",
+]
+EVALUATE = ["evaluate", "run", "--ood", "unknown", "--score", "hurt:Mine"]
 BROKEN = [
     *((PRETRAIN, f"a module with {what}", text) for what, text in ON_IMPORT.items()),
-    *((PRETRAIN, f"__init__ {what}", NETWORK.format(init=text, forward="return logits")) for what, text in STATEMENTS.items()),
+    *(
+        (PRETRAIN, f"__init__ {what}", NETWORK.format(init=text, forward="return logits"))
+        for what, text in STATEMENTS.items()
+    ),
     *((PRETRAIN, f"forward {what}", NETWORK.format(init="", forward=text)) for what, text in STATEMENTS.items()),
     *((PRETRAIN, f"forward returns {what}", NETWORK.format(init="", forward=text)) for what, text in RETURNS.items()),
     *((FINETUNE, f"a method that {what}", METHOD.format(loss=text)) for what, text in LOSSES.items()),
@@ -134,5 +143,5 @@ CASES = [
 
 
 def test_code_of_ones_own_that_fails_gets_one_sentence(case: Case, outcome: Outcome) -> None:
-    check(outcome, case.codes, case.changed)
+    check(outcome, case)
     assert "new/net.safetensors" not in outcome.changed

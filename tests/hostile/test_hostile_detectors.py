@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-from harness import Call, Case, Outcome, Workshop, case, check
+from harness import Case, Outcome, Workshop, case, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,7 +86,7 @@ CASES += [
 
 
 def test_a_forged_detector_is_refused_or_harmless(case: Case, outcome: Outcome) -> None:
-    check(outcome, case.codes, case.changed)
+    check(outcome, case)
 
 
 @settings(max_examples=40, derandomize=True, database=None, deadline=None)
@@ -99,11 +98,13 @@ def test_a_flipped_bit_is_found(workshop: Workshop, place: float, bit: int, head
         content[int(place * end)] ^= 1 << bit
         return bytes(content)
 
-    check(workshop.run(Call((*PREDICT, "bit.safetensors"), files={"bit.safetensors": flipped})))
+    bit_case = case(*PREDICT, "bit.safetensors", files={"bit.safetensors": flipped})
+    check(workshop.run(bit_case.call), bit_case)
 
 
-@pytest.mark.parametrize("length", [0, 1, 100, 20_000, -1])
-def test_an_onnx_file_cut_short(workshop: Workshop, length: int) -> None:
-    line = f"from macs.detector.export import session; session('cut.onnx', {length})"
-    files = {"cut.onnx": lambda folder: (folder / "detector.onnx").read_bytes()[:length]}
-    check(workshop.python(f"Detector.load('cut.onnx'); {line}", files=files))
+CASES += [
+    case(python=line, files={"cut.onnx": cut}, name=f"the first {length} bytes of an ONNX file: {line}")
+    for length in (0, 1, 100, 20_000, -1)
+    for cut in [lambda folder, length=length: (folder / "detector.onnx").read_bytes()[:length]]
+    for line in ("Detector.load('cut.onnx')", "from macs.detector.export import session; session(Path('cut.onnx'))")
+]

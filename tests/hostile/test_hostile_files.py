@@ -5,12 +5,13 @@ from dataclasses import fields
 
 import pytest
 import spoiled
-from harness import Case, Outcome, Workshop, case, check
-from options import TRAINING, WRITTEN
+from harness import Call, Case, Outcome, Workshop, case, check
+from options import WRITTEN
 
 from macs import Recipe
 
-FINETUNE = f"finetune {TRAINING} --outliers outliers.npy --batch-out 16"
+RESUME = "finetune --id mine --size 16 --net wrn-10-1 --batch-in 16 --lr 0.01 --outliers outliers.npy --batch-out 16"
+RESUME += " --epochs 2 --run new --resume"  # the options of the interrupted run
 
 
 def made(script: str, pattern: str) -> list[str]:
@@ -21,21 +22,36 @@ def made(script: str, pattern: str) -> list[str]:
 KEYS = r'^    "([\w-]+)": '
 ARRAYS = [f"{name}.npy" for name in made(spoiled.ARRAYS, KEYS)]
 ARRAYS += [f"bad/{name}.npy" for name in ("objects", "zipped", "huge", "overflow", "negative", "random")]
-ARRAYS += [f"bad/{name}.npy" for name in ("code", "nested", "empty", "list", "cut0", "cut5", "cut10", "cut60", "cut129")]
+ARRAYS += [
+    f"bad/{name}.npy" for name in ("code", "nested", "empty", "list", "cut0", "cut5", "cut10", "cut60", "cut129")
+]
 PICTURES = made(spoiled.PICTURES, r'"bad/([\w.-]+\.(?:png|jpg|ppm|tiff))"')
 CHECKPOINTS = [f"{name}.pt" for name in made(spoiled.CHECKPOINTS.split("Path(")[0], KEYS)]
 CHECKPOINTS += made(spoiled.CHECKPOINTS, r'"bad/([\w-]+\.pt)"')
-LABELS = [f"bad/label-{name}.safetensors" for name in re.findall(KEYS, spoiled.CHECKPOINTS.split("metadata in")[1], re.M)]
-HARMLESS = ["bad/half.pt", "bad/integers.pt", "bad/label-empty.safetensors"]  # may be taken, since every tensor fits
+LABELS = [
+    f"bad/label-{name}.safetensors" for name in re.findall(KEYS, spoiled.CHECKPOINTS.split("metadata in")[1], re.M)
+]
+# These may be taken, since every tensor fits.
+HARMLESS = ["bad/half.pt", "bad/integers.pt", "bad/bools.pt", "bad/expanded.pt", "bad/label-classes.safetensors"]
 RECORDS = ("net", "optimizer", "method", "history")
 STATES = [f"bad/state-no-{key}.pt" for key in RECORDS]
 STATES += [f"bad/state-{key}-{k}.pt" for key in RECORDS for k in ("none", "number", "text", "list", "dict", "empty")]
 STATES += ["bad/state-net-nan.pt", "bad/state-history-long.pt", "bad/state-history-more.pt", "bad/state-net-other.pt"]
-STATES += ["bad/random.pt", "bad/empty.pt", "bad/trap.pt", "bad/pickle.pt", "bad/number.pt", "bad/none.pt", "bad/nothing.pt"]
+STATES += [
+    "bad/random.pt",
+    "bad/empty.pt",
+    "bad/trap.pt",
+    "bad/pickle.pt",
+    "bad/number.pt",
+    "bad/none.pt",
+    "bad/nothing.pt",
+]
 
 EVALUATE = ("evaluate", "--net", "wrn-10-1", "--id", "mine", "--size", "16", "--ood", "unknown", "--checkpoint")
 CASES = [case("evaluate", "run", "--ood", name) for name in ARRAYS]
-CASES += [case("predict", name, "--detector", "detector.safetensors", codes=1) for name in ARRAYS if "oblong" not in name]
+CASES += [
+    case("predict", name, "--detector", "detector.safetensors", codes=1) for name in ARRAYS if "oblong" not in name
+]
 CASES += [case("predict", name, "--detector", "detector.safetensors", codes=(0, 1)) for name in PICTURES]
 CASES += [case(*EVALUATE, name, codes=(0, 2) if name in HARMLESS else 2, name=name) for name in CHECKPOINTS + LABELS]
 
@@ -43,21 +59,47 @@ CASES += [case(*EVALUATE, name, codes=(0, 2) if name in HARMLESS else 2, name=na
 def resumed(state: str) -> Case:
     """The interrupted run with another state."""
     files = {f"new/{name}": f"interrupted/{name}" for name in ("recipe.toml", "metrics.jsonl")}
-    may_be_taken = state == "bad/state-history-empty.pt" or state == "bad/state-method-empty.pt"
+    may_be_taken = state in ("bad/state-history-empty.pt", "bad/state-method-empty.pt")
     return case(
-        *FINETUNE.split(), "--lr", "0.01", "--epochs", "2", "--precision", "auto", "--run", "new", "--resume",
-        codes=(0, 2) if may_be_taken else 2, changed=WRITTEN, files={**files, "new/state.pt": state}, name=f"resumed from {state}"
-    )  # fmt: skip
+        *RESUME.split(),
+        codes=(0, 2) if may_be_taken else 2,
+        changed=WRITTEN,
+        files={**files, "new/state.pt": state},
+        name=f"resumed from {state}",
+    )
 
 
 CASES += [resumed(state) for state in STATES]
+RUN = {"hurt/recipe.toml": "run/recipe.toml", "hurt/net.safetensors": "run/net.safetensors"}
+REPORT = ("report", "hurt", "--ood", "unknown", "--out", "new.html")
+METRICS = [b"", b"x", b"{}\n", b"[]\n", b"null\n", b'{"epoch": "x"}\n', b"\xff\xfe", b"[" * 50_000, b'{"epoch": NaN']
 CASES += [
-    case("report", "hurt", "--ood", "unknown", "--out", "new.html", codes=(0, 2), changed="new.html", name=f"metrics {lines!r}",
-         files={"hurt/recipe.toml": "run/recipe.toml", "hurt/net.safetensors": "run/net.safetensors", "hurt/metrics.jsonl": lines})
-    for lines in (b"", b"x", b"{}\n", b"[]\n", b"null\n", b'{"epoch": "x"}\n', b"\xff\xfe", b"[" * 50_000, b'{"epoch": NaN')
-]  # fmt: skip
+    case(
+        *REPORT,
+        codes=(0, 2),
+        changed="new.html",
+        files={**RUN, "hurt/metrics.jsonl": text},
+        name=f"metrics {text[:9]!r}",
+    )
+    for text in METRICS
+]
 
-WRONG = ["'x'", "5", "-1", "1.5", "true", "[]", "{}", "inf", "nan", "1" + "0" * 5000, "1e400", "1979-05-27", "''", "[[[]]]"]
+WRONG = [
+    "'x'",
+    "5",
+    "-1",
+    "1.5",
+    "true",
+    "[]",
+    "{}",
+    "inf",
+    "nan",
+    "1" + "0" * 5000,
+    "1e400",
+    "1979-05-27",
+    "''",
+    "[[[]]]",
+]
 TEXTS = {
     "binary": b"\x00\xff\x00",
     "latin-1": "id = 'caf\xe9'".encode("latin-1"),
@@ -74,21 +116,24 @@ TEXTS = {
 }
 PRETRAIN = ("pretrain", "--id", "nowhere/", "--recipe", "hurt.toml")
 CASES += [
-    case(*PRETRAIN, files={"hurt.toml": f"{field.name} = {value}\n".encode()}, name=f"recipe {field.name} = {value[:20]}")
+    case(
+        *PRETRAIN, files={"hurt.toml": f"{field.name} = {value}\n".encode()}, name=f"recipe {field.name} = {value[:20]}"
+    )
     for i, field in enumerate(fields(Recipe))
     for value in (WRONG[i % 2 :: 2] if i else WRONG)
 ]
 CASES += [case(*PRETRAIN, files={"hurt.toml": text}, name=f"a recipe with {name}") for name, text in TEXTS.items()]
+RECIPES = {**TEXTS, "empty": b"", "of another size": b"net = 'wrn-10-1'\nid = 'mine'\nsize = 999999999999\n"}
 CASES += [
-    case("evaluate", "hurt", "--ood", "unknown", name=f"a run whose recipe is {name}",
-         files={"hurt/recipe.toml": text, "hurt/net.safetensors": "run/net.safetensors"})
-    for name, text in {**TEXTS, "empty": b"", "of another size": b"net = 'wrn-10-1'\nid = 'mine'\nsize = 999999999999\n"}.items()
-    if name not in ("a BOM",)
-]  # fmt: skip
+    case(
+        "evaluate", "hurt", "--ood", "unknown", files={**RUN, "hurt/recipe.toml": text}, name=f"a run's recipe: {name}"
+    )
+    for name, text in RECIPES.items()
+]
 
 
 def test_a_spoiled_file_gets_one_sentence(case: Case, outcome: Outcome) -> None:
-    check(outcome, case.codes, case.changed)
+    check(outcome, case)
 
 
 @pytest.mark.parametrize("name", ["trap", "pickle", "protocol0", "zip"])
@@ -100,4 +145,4 @@ def test_the_traps_are_sharp(workshop: Workshop, name: str) -> None:
         line = "torch.load('bad/trap.pt', weights_only=False)"
     else:
         line = f"pickle.loads(Path('bad/{name}.pt').read_bytes())"
-    assert workshop.python(line).changed == {"pwned": "new"}
+    assert workshop.run(Call(python=line)).changed == {"pwned": "new"}

@@ -70,4 +70,4 @@ CASES += [deep(*line) for line in [(w, o, v) for w, options in DEEP.items() for 
 
 
 def test_a_number_is_right_or_gets_one_sentence(case: Case, outcome: Outcome) -> None:
-    check(outcome, case.codes, case.changed)
+    check(outcome, case)

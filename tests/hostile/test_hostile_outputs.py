@@ -11,14 +11,25 @@ FILES = {
 TRAINING = "--id mine --outliers outliers.npy --net wrn-10-1 --size 16 --epochs 1 --batch-in 16"
 RUNS = [f"finetune {TRAINING} --run", "pretrain --id mine --net wrn-10-1 --size 16 --epochs 1 --batch-in 16 --run"]
 COLLECTIONS = [f"sweep {TRAINING} --margins 0.1 --run", "demo --out"]  # folders of runs, beside which others may lie
-NEVER = ["", "file.txt/below{}", "read-only/new{}", "locked/new{}", "loop{}", "mine", ".", "/", "nul\0{}", "~nouser/x{}"]
+NEVER = [
+    "",
+    "file.txt/below{}",
+    "read-only/new{}",
+    "locked/new{}",
+    "loop{}",
+    "mine",
+    ".",
+    "/",
+    "nul\0{}",
+    "~nouser/x{}",
+]
 NEVER += ["x" * 5000 + "{}", "y" * 300 + "{}", "/proc/new{}", "/dev/new{}", "/new{}"]
 RUN_FILES = ["run/net.safetensors", "run/recipe.toml", "run/state.pt", "run/metrics.jsonl"]
 
 
 def refused(command: str, ending: str, value: str) -> Case:
     where = value.format(ending if "loop" not in value else "")
-    return case(*command.split(), where, name=f"{command.split()[0]} to {where[:30]!r}")
+    return case(*command.split(), where, name=f"{command.partition(' ')[0]} to {where[:30]!r}")
 
 
 CASES = [refused(*command, value) for command in FILES.items() for value in NEVER + RUN_FILES]
@@ -61,11 +72,19 @@ for out in ("closed", "/dev/full", "broken", "file"):
 for encoding in ("ascii", "latin-1", "utf-16"):
     CASES += [
         case("evaluate", "run", "--ood", "unknown", codes=0, encoding=encoding, name=f"a table in {encoding}"),
-        case("predict", "names", "--detector", "detector.safetensors", codes=0, encoding=encoding, name=f"rows in {encoding}"),
+        case(
+            "predict",
+            "names",
+            "--detector",
+            "detector.safetensors",
+            codes=0,
+            encoding=encoding,
+            name=f"rows in {encoding}",
+        ),
         case("--help", codes=0, encoding=encoding, name=f"--help in {encoding}"),
     ]
 CASES = [each for each in CASES if not (each.call.encoding == "utf-16" and each.call.arguments == ("--help",))]
 
 
 def test_a_result_is_written_whole_or_refused(case: Case, outcome: Outcome) -> None:
-    check(outcome, case.codes, case.changed)
+    check(outcome, case)

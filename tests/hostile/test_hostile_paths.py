@@ -7,7 +7,15 @@ LONG = "x" * 5000
 NOWHERE = ["", "nowhere.npy", "~nouser/x", LONG, f"{'y/' * 3000}z", "nul\0.npy", "dangling", "loop", "file.txt/below"]
 FORBIDDEN = ["locked", "locked/good.png", "locked.npy", "locked.toml", "locked.safetensors"]
 NO_FILES = ["fifo", "fifo.npy", "socket", "/dev/zero", "/dev/stdin", "/dev/full", "/proc/self/mem", "/proc/self/fd"]
-OTHERS = ["file.txt", "into-itself", "good.png", "names", "names/new\nline.png", "names/byte\udcff.png", "new\x1b[2Jline"]
+OTHERS = [
+    "file.txt",
+    "into-itself",
+    "good.png",
+    "names",
+    "names/new\nline.png",
+    "names/byte\udcff.png",
+    "new\x1b[2Jline",
+]
 VALUES = NOWHERE + FORBIDDEN + NO_FILES + OTHERS
 
 READ = ["--checkpoint", "--detector", "--id", "--images", "--ood", "--outliers", "--recipe", "--val-outliers", "--data"]
@@ -37,7 +45,9 @@ CASES += [
     for value in ("*", "**", "[", "[!", "locked/*", "**/nothing", "mine/**/*.pn[", "fifo*", "?" * 3000, "~nouser/*")
 ]
 CASES += [
-    case("predict", "good.png", *rest, codes=codes, environment={"MACS_DATA": root, "HOME": root}, name=f"HOME={root!r}")
+    case(
+        "predict", "good.png", *rest, codes=codes, environment={"MACS_DATA": root, "HOME": root}, name=f"HOME={root!r}"
+    )
     for root in ("", "loop", "file.txt", "locked", LONG)
     for rest, codes in ((["--detector", "detector.safetensors"], 0), (["--detector", "~/d.safetensors"], 2))
 ]
@@ -48,4 +58,4 @@ CASES += [
 
 
 def test_a_path_is_read_or_gets_one_sentence(case: Case, outcome: Outcome) -> None:
-    check(outcome, case.codes, case.changed)
+    check(outcome, case)
