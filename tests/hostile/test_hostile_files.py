@@ -120,7 +120,7 @@ CASES += [
         *PRETRAIN, files={"hurt.toml": f"{field.name} = {value}\n".encode()}, name=f"recipe {field.name} = {value[:20]}"
     )
     for i, field in enumerate(fields(Recipe))
-    for value in (WRONG[i % 2 :: 2] if i else WRONG)
+    for value in (WRONG[i % 4 :: 4] if i else WRONG)
 ]
 CASES += [case(*PRETRAIN, files={"hurt.toml": text}, name=f"a recipe with {name}") for name, text in TEXTS.items()]
 RECIPES = {**TEXTS, "empty": b"", "of another size": b"net = 'wrn-10-1'\nid = 'mine'\nsize = 999999999999\n"}

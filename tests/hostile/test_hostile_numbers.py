@@ -65,7 +65,7 @@ def deep(line: str, option: str, value: str) -> Case:
     return case(*words, codes=codes, changed=WRITTEN, name=f"{words[0]} for real {option} {value!r}")
 
 
-CASES = [early(option, value) for option, value in varied(NUMERIC, NEVER + AT_TIMES, 3)]
+CASES = [early(option, value) for option, value in varied(NUMERIC, NEVER + AT_TIMES, 2)]
 CASES += [deep(*line) for line in [(w, o, v) for w, options in DEEP.items() for o, vs in options.items() for v in vs]]
 
 

@@ -11,24 +11,14 @@ FILES = {
 TRAINING = "--id mine --outliers outliers.npy --net wrn-10-1 --size 16 --epochs 1 --batch-in 16"
 RUNS = [f"finetune {TRAINING} --run", "pretrain --id mine --net wrn-10-1 --size 16 --epochs 1 --batch-in 16 --run"]
 COLLECTIONS = [f"sweep {TRAINING} --margins 0.1 --run", "demo --out"]  # folders of runs, beside which others may lie
-NEVER = [
-    "",
-    "file.txt/below{}",
-    "read-only/new{}",
-    "locked/new{}",
-    "loop{}",
-    "mine",
-    ".",
-    "/",
-    "nul\0{}",
-    "~nouser/x{}",
-]
+HOPELESS = ["", "file.txt", "fifo", "/dev/null", "loop", "nul\0", "~nouser/x", "read-only/new", "run/state.pt"]
+NEVER = ["", "file.txt/below{}", "read-only/new{}", "locked/new{}", "loop", "mine", ".", "/", "nul\0{}", "~nouser/x{}"]
 NEVER += ["x" * 5000 + "{}", "y" * 300 + "{}", "/proc/new{}", "/dev/new{}", "/new{}"]
 RUN_FILES = ["run/net.safetensors", "run/recipe.toml", "run/state.pt", "run/metrics.jsonl"]
 
 
 def refused(command: str, ending: str, value: str) -> Case:
-    where = value.format(ending if "loop" not in value else "")
+    where = value.format(ending)
     return case(*command.split(), where, name=f"{command.partition(' ')[0]} to {where[:30]!r}")
 
 
@@ -36,8 +26,7 @@ CASES = [refused(*command, value) for command in FILES.items() for value in NEVE
 CASES += [
     refused(command, "", value)
     for command in RUNS + COLLECTIONS
-    for value in [*NEVER, "file.txt", "fifo", "/dev/null", *RUN_FILES]
-    if command in RUNS or value not in ("mine", ".")
+    for value in (dict.fromkeys([*HOPELESS, *NEVER]) if command in RUNS else HOPELESS)
 ]
 
 PREDICT = ("predict", "good.png", "--detector", "detector.safetensors")

@@ -4,23 +4,14 @@ from harness import Case, Outcome, case, check
 from options import OPTIONS, WRITTEN, Option, varied
 
 LONG = "x" * 5000
-NOWHERE = ["", "nowhere.npy", "~nouser/x", LONG, f"{'y/' * 3000}z", "nul\0.npy", "dangling", "loop", "file.txt/below"]
-FORBIDDEN = ["locked", "locked/good.png", "locked.npy", "locked.toml", "locked.safetensors"]
-NO_FILES = ["fifo", "fifo.npy", "socket", "/dev/zero", "/dev/stdin", "/dev/full", "/proc/self/mem", "/proc/self/fd"]
-OTHERS = [
-    "file.txt",
-    "into-itself",
-    "good.png",
-    "names",
-    "names/new\nline.png",
-    "names/byte\udcff.png",
-    "new\x1b[2Jline",
-]
-VALUES = NOWHERE + FORBIDDEN + NO_FILES + OTHERS
+NOWHERE = ["", "nowhere.npy", "~nouser/x", LONG, "nul\0.npy", "dangling", "loop", "file.txt/below"]
+NO_FILES = ["fifo", "fifo.npy", "socket", "/dev/zero", "/dev/stdin", "/proc/self/mem"]
+OTHERS = ["locked", "locked.npy", "locked/good.png", "file.txt", "into-itself", "names/new\nline.png", "\udcff\x1b[2J"]
+VALUES = NOWHERE + NO_FILES + OTHERS
 
 READ = ["--checkpoint", "--detector", "--id", "--images", "--ood", "--outliers", "--recipe", "--val-outliers", "--data"]
 READ += ["RUN", "DETECTOR", "PATHS"]
-FEW = 4
+FEW = 2
 
 
 def path_case(option: Option, value: str) -> Case:

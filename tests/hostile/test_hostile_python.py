@@ -3,7 +3,7 @@
 from harness import Call, Case, Outcome, check
 
 VALUES = ["None", "5", "'x'", "[]", "np.zeros(3)"]
-PATHS = ["''", "'nul\\0'", "'x' * 5000", "'nowhere'", "5", "None", "['x']", "'fifo'", "'loop'", "'locked.safetensors'"]
+PATHS = ["''", "'nul\\0'", "'x' * 5000", "5", "None", "'fifo'", "'loop'"]
 ARRAYS = [
     "'x'",
     "5",
@@ -13,7 +13,7 @@ ARRAYS = [
     "np.zeros((2, 4, 5, 3), 'u1')",
 ]
 ARRAYS += ["np.array([None])", "[[1, 2], [3]]", "torch.zeros(2, 4, 4, 3)", "None"]
-NUMBERS = ["'x'", "None", "float('nan')", "float('inf')", "-1", "2", "[]", "10**400", "1j", "np.zeros(3)"]
+NUMBERS = ["'x'", "None", "float('nan')", "-1", "2", "np.zeros(3)"]
 
 # Each {} stands for one hostile value; the rest of the line is in order.
 LINES: list[tuple[str, list[str]]] = [
