@@ -3,7 +3,7 @@
 from harness import Call, Case, Outcome, Workshop, case, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from options import GOOD, OPTIONS
+from options import GOOD, OPTIONS, WRITTEN
 
 LONG = "x" * 100_000
 CASES = [
@@ -112,6 +112,9 @@ CASES += [
     for option, value in TWICE[::3]
 ]
 CASES += [case(*command.split(), "--help", codes=0, name=f"{command} --help") for command in [*GOOD, "", "data"]]
+# What the other cases are spoiled versions of is in order.
+FINE = ("calibrate", "data check", "data list", "evaluate", "finetune", "predict", "pretrain", "report", "sweep")
+CASES += [case(*GOOD[command].split(), codes=0, changed=WRITTEN, name=f"a good {command}") for command in FINE]
 CASES += [case(*line, codes=0, name=f"help for {line}") for line in ([], ["data"])]
 
 NAMES = sorted({option.name for option in OPTIONS if option.name.startswith("--")})

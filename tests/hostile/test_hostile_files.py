@@ -60,16 +60,17 @@ def resumed(state: str) -> Case:
     """The interrupted run with another state."""
     files = {f"new/{name}": f"interrupted/{name}" for name in ("recipe.toml", "metrics.jsonl")}
     may_be_taken = state in ("bad/state-history-empty.pt", "bad/state-method-empty.pt")
+    codes = 0 if state == "interrupted/state.pt" else (0, 2) if may_be_taken else 2
     return case(
         *RESUME.split(),
-        codes=(0, 2) if may_be_taken else 2,
+        codes=codes,
         changed=WRITTEN,
         files={**files, "new/state.pt": state},
         name=f"resumed from {state}",
     )
 
 
-CASES += [resumed(state) for state in STATES]
+CASES += [resumed(state) for state in ["interrupted/state.pt", *STATES]]
 RUN = {"hurt/recipe.toml": "run/recipe.toml", "hurt/net.safetensors": "run/net.safetensors"}
 REPORT = ("report", "hurt", "--ood", "unknown", "--out", "new.html")
 METRICS = [b"", b"x", b"{}\n", b"[]\n", b"null\n", b'{"epoch": "x"}\n', b"\xff\xfe", b"[" * 50_000, b'{"epoch": NaN']
