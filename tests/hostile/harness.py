@@ -40,7 +40,7 @@ from typing import Any
 import pytest
 
 NOBODY = 65534
-SECONDS = 7  # after which a call hangs
+SECONDS = 20  # after which a call hangs
 MEMORY, FILE_SIZE = 8 << 30, 64 << 20
 WORKERS = 2
 NOTED = "modules"
@@ -318,7 +318,7 @@ def warm_up() -> None:
 
     import macs
 
-    for name in ("lightning_fabric", "scipy.special", "scipy.stats", "kit"):
+    for name in ("lightning_fabric", "scipy.special", "scipy.stats", "pooch", "requests", "kit"):
         importlib.import_module(name)
     torch.set_num_threads(1)
     PIL.Image.init()
