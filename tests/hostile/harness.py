@@ -365,6 +365,7 @@ def run_child(connection: Connection, call: Call, folder: str, home: str) -> tup
 def become(call: Call, folder: str, home: str, out: int, err: int) -> int:
     """Turn this fresh child into the process that a user would have started, run the call, and end as Python does."""
     os.setsid()
+    signal.alarm(int(call.seconds) + 5)  # should the warm process be killed before it can end this one
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY),
         (resource.RLIMIT_FSIZE, FILE_SIZE),
