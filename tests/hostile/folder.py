@@ -1,11 +1,13 @@
 """The prepared folder: a user's images, runs, detector and networks, made with the package itself, and nasty files."""
 
 import os
+import shutil
 import socket
 from pathlib import Path
 
 import spoiled
 from harness import Workshop
+from options import GOOD
 
 TRAINING = ("--id", "mine", "--size", "16", "--net", "wrn-10-1", "--batch-in", "16", "--lr", "0.01")
 FINETUNING = ("finetune", *TRAINING, "--outliers", "outliers.npy", "--batch-out", "16")
@@ -67,6 +69,8 @@ def prepare(workshop: Workshop, folder: Path) -> None:
     ):
         workshop.make(*rehearsal)
     (folder / "rehearsed").unlink()
+    workshop.make(*GOOD["sweep"].split())
+    shutil.rmtree(folder / "new")
     workshop.make(python="[macs.data.load(name, 'test') for name in ('digits', 'digits-textures', 'digits-faces')]")
     for script in (spoiled.ARRAYS, spoiled.PICTURES, spoiled.CHECKPOINTS, spoiled.STATES):
         workshop.make(python=script)

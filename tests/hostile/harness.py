@@ -40,7 +40,7 @@ from typing import Any
 import pytest
 
 NOBODY = 65534
-SECONDS = 7  # after which a call hangs
+SECONDS = 20  # after which a call hangs
 MEMORY, FILE_SIZE = 8 << 30, 64 << 20
 WORKERS = 2
 NOTED = "modules"
@@ -319,7 +319,7 @@ def warm_up() -> None:
 
     import macs
 
-    for name in ("lightning_fabric", "scipy.special", "scipy.stats", "kit"):
+    for name in ("lightning_fabric", "scipy.special", "scipy.stats", "pooch", "requests", "kit"):
         importlib.import_module(name)
     torch.set_num_threads(1)
     PIL.Image.init()
@@ -366,6 +366,7 @@ def run_child(connection: Connection, call: Call, folder: str, home: str) -> tup
 def become(call: Call, folder: str, home: str, out: int, err: int) -> int:
     """Turn this fresh child into the process that a user would have started, run the call, and end as Python does."""
     os.setsid()
+    signal.alarm(int(call.seconds) + 5)  # should the warm process be killed before it can end this one
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY),
         (resource.RLIMIT_FSIZE, FILE_SIZE),
