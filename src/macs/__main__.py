@@ -30,13 +30,17 @@ def main() -> None:
         prepare_warnings()
         from macs.cli import run
 
-        run(sys.argv[1:])
+        code = run(sys.argv[1:])
         sys.stdout.flush()
+        if code:
+            end(code)
     except KeyboardInterrupt:
         end(130, f"Stopped. {what_is_left(sys.argv[1:2])}")
     except BrokenPipeError:  # whoever reads, perhaps `head`, has seen enough
         end(141)
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:
         if show_traceback:
             import traceback
 
@@ -86,14 +90,14 @@ def prepare_warnings() -> None:
     warnings.simplefilter("always", MacsWarning)
 
 
-def sentence(error: Exception) -> tuple[int, str]:
-    """The exit code for an error, and what to say about it."""
+def sentence(error: BaseException) -> tuple[int, str, str]:
+    """The exit code for an error, a sentence about it, and lines below that."""
     from macs.core.errors import MacsError
 
     first = (str(error).strip().splitlines() or [""])[0]
     if isinstance(error, MacsError):
-        text = str(error)
-    elif isinstance(error, MemoryError) or "can't allocate memory" in first or "out of memory" in first.lower():
+        return 2, f"error: {error.sentence}", error.details
+    if isinstance(error, MemoryError) or "can't allocate memory" in first or "out of memory" in first.lower():
         text = "There is not enough memory for this; use smaller batches, images or networks."
     elif isinstance(error, OSError) and error.errno in FULL and error.filename is None:
         text = f"Cannot write any further: {error.strerror}; make room, or write elsewhere."
@@ -107,11 +111,12 @@ def sentence(error: Exception) -> tuple[int, str]:
     elif isinstance(error, ImportError):
         text = f"{first}; install macs-ood and what it needs again."
     else:
-        return 70, (
-            f"error: {type(error).__name__}: {first}\nThis is a fault of macs, not of your input. Please report it in "
-            f"the issue tracker of macs-ood, with the command and what it prints with {TRACEBACK} added."
+        report = (
+            "This is a fault of macs, not of your input. Please report it in the issue tracker of macs-ood, with the "
+            f"command and what it prints with {TRACEBACK} added."
         )
-    return 2, f"error: {text}"
+        return 70, f"error: {type(error).__name__}: {first}", report
+    return 2, f"error: {text}", ""
 
 
 def what_is_left(command: Sequence[str]) -> str:
@@ -123,12 +128,12 @@ def what_is_left(command: Sequence[str]) -> str:
     return "Nothing is left half-written."
 
 
-def end(code: int, text: str = "") -> NoReturn:
+def end(code: int, text: str = "", details: str = "") -> NoReturn:
     """Leave with a code and at most one message, whatever state the streams are in."""
     from macs.core.text import printable
 
     with suppress(OSError):
-        for line in filter(None, text.split("\n")):
+        for line in filter(None, [text, *details.split("\n")]):
             print(printable(line), file=sys.stderr, flush=True)
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -248,7 +248,10 @@ def mistakes(root: Path) -> list[tuple[list[object], str]]:
             for x in ("nan", "1.5", "0", "inf")
         ),
         *((["calibrate", root / "run", *out, "--check", x], "--check, the share") for x in ("nan", "-1", "1", "inf")),
-        *((["calibrate", root / "run", *out, "--size", x], "size of images in pixels") for x in ("0", "-1", "1000000000")),
+        *(
+            (["calibrate", root / "run", *out, "--size", x], "size of images in pixels")
+            for x in ("0", "-1", "1000000000")
+        ),
         *((["export", root / "d.safetensors", "x.onnx", "--max-drop", x], "may cost") for x in ("nan", "-1", "inf")),
         (["predict", "x.png", "--detector", root / "gone.safetensors"], "no detector at"),
         (["predict", "x.png", "--detector", root / "run" / "net.safetensors"], "it says that it is a macs-net"),

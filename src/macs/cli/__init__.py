@@ -16,9 +16,12 @@ for _module in modules_in(__name__):
     importlib.import_module(f"{__name__}.{_module}")
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Run the command that the arguments name; errors are raised."""
+def run(arguments: Sequence[str]) -> int:
+    """Run the command that the arguments name, and return its exit code; errors are raised."""
     try:
-        app(arguments, exit_on_error=False, print_error=False)
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         raise MacsError(str(error)) from error
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else 0 if done.code is None else 1
+    return 0

@@ -87,7 +87,7 @@ def data_get(
     if got:
         show("\n".join(map(got_line, got)), [{**asdict(each), "splits": rows(each.splits)} for each in got], json)
     if failures:
-        raise MacsError("\n".join(map(str, failures)))
+        raise MacsError(str(failures[0]), "\n".join(map(str, failures[1:])))
 
 
 @data_app.command(name="check")

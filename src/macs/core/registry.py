@@ -54,9 +54,9 @@ def users_code(failed: str) -> Iterator[None]:
     """Whatever the user's own code raises, or its call of sys.exit, becomes a sentence that begins with `failed`."""
     try:
         yield
-    except (MacsError, MemoryError):
+    except (MacsError, MemoryError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         if isinstance(error, SystemExit) and error.code in STOPPED:
             raise
         raise MacsError(f"{failed}: {_said(error)}.") from error

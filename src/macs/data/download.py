@@ -43,7 +43,7 @@ def get(name: str, root: str | Path | None = None, mirror: str | None = None, ba
     if kept and not lacking:
         raise MacsError(next(iter(kept.values())))
     if lacking and entry.by_hand and mirror is None:
-        raise MacsError(f"{name} is only given to people who register:\n{entry.by_hand.format(root=folder)}")
+        raise MacsError(f"{name} is only given to people who register:", entry.by_hand.format(root=folder))
     wanted = dict.fromkeys(remote_of(entry, split) for split in lacking)  # one archive may hold several splits
     for remote in wanted:
         fetch(remote, folder, mirror, bars)

@@ -117,5 +117,5 @@ def damaged(path: Path, why: object) -> MacsError:
     """The sentence for a file that does not hold what it should."""
     if isinstance(why, OSError) and why.strerror:
         return MacsError(f"Cannot read {path}: {why.strerror}.")
-    reason = str(why).strip().rstrip(".") or type(why).__name__
+    reason = (str(why).strip().splitlines() or [type(why).__name__])[0].rstrip(".")
     return MacsError(f"Cannot read {path}, which is damaged or of another format ({reason}); get the file again.")

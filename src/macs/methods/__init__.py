@@ -6,14 +6,15 @@ images first (MixOE, DivOE) overrides `step`; one that must look at the network 
 defaults are its own authors' recipe.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from macs.core.errors import MacsError
-from macs.core.registry import Registry, unknown
+from macs.core.registry import Registry, unknown, users_code
 from macs.core.settings import check
 from macs.training.recipe import Recipe
 
@@ -55,6 +56,22 @@ class Method:
 
     def loss(self, logits_in: Tensor, labels: Tensor, logits_out: Tensor) -> Tensor:
         raise TypeError(f"{type(self).__name__} defines neither `loss` nor `step`")
+
+
+def guarded(method: Method) -> AbstractContextManager[None]:
+    """A guard around the work of a method: whatever one of the user's own raises becomes one sentence."""
+    kind = type(method)
+    ours = kind.__module__.startswith("macs.methods.")
+    return nullcontext() if ours else users_code(f"The method {kind.__name__} failed")
+
+
+def check_step(step: Any, method: Method) -> None:
+    """Refuse what cannot be minimised: a step is a loss, one number with a gradient, and two sets of logits."""
+    whole = isinstance(step, Step) and all(isinstance(part, Tensor) for part in step)
+    if not whole or step.loss.numel() != 1 or not step.loss.requires_grad:
+        raise MacsError(
+            f"The method {type(method).__name__} gives no loss to minimise: return one number with a gradient."
+        )
 
 
 method: Registry[type[Method]] = Registry("macs.methods", "method")

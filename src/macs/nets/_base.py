@@ -204,6 +204,8 @@ def logits_of(net: nn.Module, pixels: Tensor) -> Tensor:
             f"{name_of(net)} gives an output of shape {shape} and type {logits.dtype} for {images} "
             f"image{'s' * (images != 1)}; a classifier gives float logits of shape ({images}, classes)."
         )
+    if logits.is_meta or logits.layout is not torch.strided:
+        raise MacsError(f"{name_of(net)} returns a tensor that is not dense; return the logits as plain numbers.")
     if logits.isnan().any():
         raise MacsError(f"{name_of(net)} gives logits that are not numbers (NaN); check its weights.")
     return logits

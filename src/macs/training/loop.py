@@ -114,7 +114,7 @@ def _train(
         method, history = restored
     else:
         first = next(_batches(train, outliers, recipe, 0, fabric.device))
-        with nets.running(net, first.images):
+        with nets.running(net, first.images), methods.guarded(method):
             method = method.prepare(model, first)
         if folder:
             folder.save_state(state_of(net, optimizer, method, history, images))
@@ -129,8 +129,9 @@ def _train(
                 rate = _cosine(number * steps + index, recipe.epochs * steps, recipe.lr, recipe.final_lr)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
-                with nets.running(net, batch.images):
+                with nets.running(net, batch.images), methods.guarded(method):
                     step = method.step(model, batch)
+                methods.check_step(step, method)
                 optimizer.zero_grad()
                 fabric.backward(step.loss)
                 optimizer.step()

@@ -136,11 +136,9 @@ class RunFolder:
         write_text(self.metrics_file, "".join(json.dumps(epoch) + "\n" for epoch in history))
 
     def load_state(self) -> Any:
-        """What `save_state` wrote last, unchecked; None if the run was stopped before that."""
+        """What `save_state` wrote last, unchecked."""
         import torch
 
-        if not self.state_file.exists():
-            return None
         file = input_file(self.state_file, "state of a run")
         try:
             return torch.load(file, map_location="cpu", weights_only=True)

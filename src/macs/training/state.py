@@ -46,9 +46,9 @@ def restore(
     images: dict[str, Any],
 ) -> tuple[Method, list[Epoch]] | None:
     """Put back the state of a run, and return its method and history; None if it was stopped before its first save."""
-    saved = folder.load_state()
-    if saved is None:
+    if not folder.state_file.exists():
         return None
+    saved = folder.load_state()
     try:
         _check_keys(saved, state_of(net, optimizer, method, [], images))
         _check_images(saved, images)
