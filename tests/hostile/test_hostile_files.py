@@ -32,7 +32,14 @@ LABELS = [
     f"bad/label-{name}.safetensors" for name in re.findall(KEYS, spoiled.CHECKPOINTS.split("metadata in")[1], re.M)
 ]
 # These may be taken, since every tensor fits.
-HARMLESS = ["bad/half.pt", "bad/integers.pt", "bad/bools.pt", "bad/expanded.pt", "bad/label-classes.safetensors"]
+HARMLESS = [
+    "bad/half.pt",
+    "bad/prefix.pt",
+    "bad/integers.pt",
+    "bad/bools.pt",
+    "bad/expanded.pt",
+    "bad/label-classes.safetensors",
+]
 RECORDS = ("net", "optimizer", "method", "history")
 STATES = [f"bad/state-no-{key}.pt" for key in RECORDS]
 STATES += [f"bad/state-{key}-{k}.pt" for key in RECORDS for k in ("none", "number", "text", "list", "dict", "empty")]
