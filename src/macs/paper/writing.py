@@ -11,12 +11,11 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from macs.evaluation.tables import TITLES
+from macs.metrics import available
 from macs.paper.tables import Entry
 
 Mark = Literal["", "best", "second"]
 Text = tuple[str, Mark]
-HEADINGS = {**TITLES, "accuracy": "ID-ACC ↑"}
 RANKED = ("auroc", "aupr", "fpr95", "accuracy")
 
 
@@ -51,7 +50,13 @@ def _block(title: str, found: list[Entry], metrics: list[str]) -> Block:
         rows = dict.fromkeys(entry.row for entry in here)
         texts = [make([entry for entry in here if entry.metric == metric]) for metric, _, make in columns]
         sections[section] = [[(row, ""), *cells] for row, *cells in zip(rows, *texts, strict=True)]
-    return Block(title, ("", *(f"{HEADINGS.get(metric, metric)} {name}" for metric, name, _ in columns)), sections)
+    return Block(title, ("", *(f"{heading(metric)} {name}" for metric, name, _ in columns)), sections)
+
+
+def heading(metric: str) -> str:
+    """What a column is called; what is no metric, such as a quartile, stands as it is."""
+    headings = {each.name: each.heading for each in available()}
+    return {**headings, "accuracy": "ID-ACC ↑"}.get(metric, metric)
 
 
 def _columns(found: list[Entry]) -> list[tuple[str, Callable[[list[Entry]], list[Text]]]]:
@@ -85,7 +90,7 @@ def ranks(values: Sequence[float | None], metric: str) -> list[Mark]:
     if metric not in RANKED:
         return [""] * len(values)
     rounded = [None if value is None else round(value, 2) for value in values]
-    order = sorted({value for value in rounded if value is not None}, reverse="↑" in HEADINGS[metric])
+    order = sorted({value for value in rounded if value is not None}, reverse="↑" in heading(metric))
     places: dict[float | None, Mark] = dict(zip(order, ("best", "second"), strict=False))
     return [places.get(value, "") for value in rounded]
 

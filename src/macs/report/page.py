@@ -15,7 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import macs
-from macs.evaluation.tables import TITLES, with_error
+from macs.evaluation.tables import threshold, with_error
+from macs.metrics import shown
 from macs.report import charts, history, pictures, thresholds
 from macs.report.findings import Findings
 
@@ -82,7 +83,8 @@ def content(findings: Findings) -> dict[str, Any]:
         ],
         "pictures": pictures.least_confident(known, classes, count),
         "evaluation": evaluation,
-        "metrics": list(TITLES),
+        "metrics": shown(),
+        "fpr_threshold": threshold(evaluation),
         "drawn": evaluation.drawn,
         "by_auroc": sorted(evaluation.sets, key=lambda result: result.full.auroc),
         "training": findings.training,

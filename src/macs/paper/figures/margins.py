@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from macs.core.errors import MacsError
-from macs.core.registry import unknown
-from macs.evaluation.tables import TITLES
+from macs.metrics import available, get
 from macs.paper import numbers
 from macs.paper.figures._drawing import (
     COLUMN,
@@ -183,7 +182,7 @@ def _draw_bar(axes: "Axes", bar: BoundBar, x: float, width: float, start: float,
 def _axis_start(metric: str, low: float) -> float:
     """Zero; or, if higher is better and all bars are high, a ten below the lowest that leaves it something to show."""
     ten = 10.0 * math.floor((low - 4) / 10)
-    return ten if ten >= 50 and "↑" in TITLES[metric] else 0.0
+    return ten if ten >= 50 and get(metric).better == "higher" else 0.0
 
 
 def _scale(axes: "Axes", start: float, top: float) -> None:
@@ -202,11 +201,10 @@ def _metrics(items: Sequence[MarginCurve] | Sequence[BoundBar]) -> list[str]:
     """The metrics of these items in the order of our tables."""
     there = every(items, "metric")
     for metric in there:
-        if metric not in TITLES:
-            raise unknown("metric", metric, list(TITLES))
-    return [metric for metric in TITLES if metric in there]
+        get(metric)
+    return [metric.name for metric in available() if metric.name in there]
 
 
 def _title(metric: str) -> str:
-    title, arrow = TITLES[metric].split()
+    title, arrow = get(metric).heading.rsplit(maxsplit=1)
     return f"{title} (%) {arrow}"
