@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -231,6 +232,13 @@ def test_every_record_says_what_it_is():
         assert (better[each.name] > worse[each.name]) == (each.better == "higher")
         positive = "whichever class" if each.name == "auroc" else f"{'ID' if '_id' in each.name else 'OOD'} as positive"
         assert positive in each.convention
+
+
+def test_the_documentation_quotes_every_convention():
+    text = (Path(__file__).parents[1] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    for each in available()[:7]:
+        title = each.title if each.shown else f"{each.title}, if asked for"
+        assert f"| `{each.name}` | {title} | {each.convention} |" in text
 
 
 @pytest.fixture

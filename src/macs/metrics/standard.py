@@ -8,9 +8,16 @@ it takes ID as positive: images are accepted from the highest confidence down.
 from macs.metrics import Ranked, metric
 
 
-@metric("auroc", title="AUROC", better="higher", shown=True, convention="the same whichever class is positive")
+@metric(
+    "auroc",
+    title="AUROC",
+    better="higher",
+    shown=True,
+    convention="probability that an ID image has a higher confidence than an OOD image; the same whichever class is "
+    "positive",
+)
 def auroc(ranked: Ranked) -> float:
-    """Probability that an ID image has the higher confidence of an ID and an OOD image; a tie counts one half."""
+    """A tie counts one half."""
     return ranked.areas.auroc
 
 
