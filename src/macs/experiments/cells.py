@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import macs
 from macs.core.errors import MacsError
 from macs.core.files import write_atomically, write_text
+from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.fingerprint import fingerprint, short_hash
 from macs.metrics import FprRule
@@ -90,7 +90,7 @@ class Cell:
         """All that decides what the training gives."""
         return {
             "format": FORMAT,
-            "macs": macs.__version__,
+            "macs": __version__,
             "recipe": asdict(self.recipe),
             "start": self.start,
             "id_images": fingerprint(self.train),

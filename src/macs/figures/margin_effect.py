@@ -1,17 +1,15 @@
-"""The paper's Figs. 4 and 5: what the margin does to detection. Metrics are in percent, as in macs.paper.numbers."""
+"""The paper's Figs. 4 and 5: what the margin does to detection. Metrics are in percent."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from macs.core.errors import MacsError
-from macs.metrics import available, get
-from macs.paper import numbers
-from macs.paper.figures._drawing import (
+from macs.figures._drawing import (
     COLUMN,
     PAGE,
     Look,
@@ -25,6 +23,7 @@ from macs.paper.figures._drawing import (
     style,
     with_source,
 )
+from macs.metrics import available, get
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,18 +56,6 @@ class BoundBar:
     value: float
     error: float | None = None
     source: str = "ours"
-
-
-def paper_curves() -> list[MarginCurve]:
-    """Fig. 4 as printed, with the margins of Table 5."""
-    chosen = {(margin.id, margin.net): margin.margin for margin in numbers.margins()}
-    curves = numbers.margin_curves()
-    return [MarginCurve(**asdict(curve), chosen=chosen[curve.id, curve.net], source="paper") for curve in curves]
-
-
-def paper_bars() -> list[BoundBar]:
-    """Fig. 5 as printed."""
-    return [BoundBar(bar.id, bar.metric, bar.bounded, bar.value, source="paper") for bar in numbers.bars()]
 
 
 @style()

@@ -7,12 +7,13 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from macs import figures
 from macs.core.files import write_text
 from macs.metrics import get
-from macs.paper import figures, numbers, plots, writing
+from macs.paper import numbers, plots, writing
+from macs.paper.comparison import Entry, Place, entries, where
 from macs.paper.grid import BY_TEST, BY_VALIDATION, FIXED, MACS, PARTS, UNBOUNDED
 from macs.paper.reproduction import Lacking, Outcome
-from macs.paper.tables import Entry, Place, entries, where
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from macs.metrics import available
-from macs.paper.tables import Entry
+from macs.paper.comparison import Entry
 
 Mark = Literal["", "best", "second"]
 Text = tuple[str, Mark]
@@ -20,7 +20,7 @@ RANKED = ("auroc", "aupr", "fpr95", "accuracy")
 
 
 @dataclass(frozen=True)
-class Block:
+class TableBlock:
     """Rows of text under one title; a section is a run of rows about one OOD set."""
 
     title: str
@@ -28,7 +28,7 @@ class Block:
     sections: dict[str, list[list[Text]]]
 
 
-def blocks(found: Sequence[Entry], metrics_at_once: int = 9) -> list[Block]:
+def blocks(found: Sequence[Entry], metrics_at_once: int = 9) -> list[TableBlock]:
     """Entries as rows: one line a method, for each metric the paper's number, ours, and the difference.
 
     What has no number of ours at all is left out; the notes say why.
@@ -42,7 +42,7 @@ def blocks(found: Sequence[Entry], metrics_at_once: int = 9) -> list[Block]:
     return made
 
 
-def _block(title: str, found: list[Entry], metrics: list[str]) -> Block:
+def _block(title: str, found: list[Entry], metrics: list[str]) -> TableBlock:
     columns = [(metric, *column) for metric in metrics for column in _columns([e for e in found if e.metric == metric])]
     sections: dict[str, list[list[Text]]] = {}
     for section in dict.fromkeys(entry.section for entry in found):
@@ -50,7 +50,7 @@ def _block(title: str, found: list[Entry], metrics: list[str]) -> Block:
         rows = dict.fromkeys(entry.row for entry in here)
         texts = [make([entry for entry in here if entry.metric == metric]) for metric, _, make in columns]
         sections[section] = [[(row, ""), *cells] for row, *cells in zip(rows, *texts, strict=True)]
-    return Block(title, ("", *(f"{heading(metric)} {name}" for metric, name, _ in columns)), sections)
+    return TableBlock(title, ("", *(f"{heading(metric)} {name}" for metric, name, _ in columns)), sections)
 
 
 def heading(metric: str) -> str:
