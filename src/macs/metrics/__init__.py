@@ -67,8 +67,11 @@ class Metric:
         return self.compute
 
     def __call__(self, ranked: Ranked) -> float:
-        with users_code(f"The metric {self.name} failed"):
+        try:
             return float(self.compute(ranked))
+        except (Exception, SystemExit):
+            with users_code(f"The metric {self.name} failed"):
+                raise
 
 
 _registry: Registry[Metric] = Registry("macs.metrics", "metric")
