@@ -17,6 +17,7 @@ lint: .venv/dev-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: .venv/dev-installed bench-peers
 	for script in pairs metrics scoring exported training memory; do PYTHONPATH=benchmarks $(BIN)/python benchmarks/$$script.py || exit 1; done

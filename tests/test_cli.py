@@ -13,6 +13,7 @@ from PIL import Image
 import macs
 from command import needs_torch, refused, run
 from macs import nets
+from macs.cli import app
 from tiny import STRIPES, noise, stripes
 
 OUTSIDE = '''
@@ -175,7 +176,7 @@ def test_ctrl_c_promises_nothing_that_a_command_does_not_do(folders, monkeypatch
 
 def test_the_list_of_datasets(capsys):
     run("data", "list", "--json")
-    names = [row["name"] for row in json.loads(capsys.readouterr().out)]
+    names = [row["name"] for row in json.loads(capsys.readouterr().out)["datasets"]]
     assert {"cifar10", "cifar100", "svhn", "imagenet32", "300k", "textures", "digits"} <= set(names)
     run("data", "list")
     assert "cifar10" in capsys.readouterr().out
@@ -184,7 +185,7 @@ def test_the_list_of_datasets(capsys):
 def test_a_reader_that_stops_reading_is_no_error():
     command = f"{sys.executable} -m macs data list --json | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stdout == "[\n" and "Traceback" not in done.stderr
+    assert done.stdout == "{\n" and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -201,3 +202,19 @@ def test_help_names_every_option_of_the_recipe(capsys):
     for option in ("--id", "--outliers", "--checkpoint", "--method", "--margin", "--weight-decay", "--seed"):
         assert option in text
     assert "[default: 0.001]" in text
+
+
+def test_help_shows_every_command_in_its_group_and_the_way_to_a_detector(capsys):
+    run("--help")
+    text = capsys.readouterr().out
+    places = [text.index(f"─ {title} ─") for title in ("Start", "Data", "Train", "Measure", "Use", "Paper", "Options")]
+    assert places == sorted(places) and "─ Commands ─" not in text  # where a command without a group would stand
+    lines = [line.split()[:2] for line in text.splitlines() if line.split()[:1] == ["macs"]]
+    assert lines == [["macs", name] for name in ("finetune", "evaluate", "calibrate", "predict")]
+
+
+def test_the_documentation_names_the_json_of_every_command():
+    text = (Path(__file__).parents[1] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    for command in (name for name in app if not name.startswith("-")):
+        assert any(f"`{command}" in row for row in rows), command

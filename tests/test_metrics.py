@@ -1,9 +1,12 @@
 """The metrics against scikit-learn, brute force over thresholds in exact fractions, and numbers worked out by hand."""
 
+import copy
 import math
+import pickle
 import subprocess
 import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +15,13 @@ from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 
 from macs import metrics
 from macs.core.errors import MacsError
-from macs.metrics import METRICS, OODMetrics, drawn_metrics, mean_and_error, ood_metrics
+from macs.metrics import OODMetrics, Ranked, _ranked, available, get, mean_and_error, metric, ood_metrics, shown
+
+NAMES = ["auroc", "aupr", "fpr95", "aupr_id", "fpr95_id", "aupr_trapezoid", "aupr_trapezoid_id"]
 
 
 def values(result):
-    return [getattr(result, name) for name in METRICS]
+    return [getattr(result, name) for name in NAMES]
 
 
 def by_scikit_learn(conf_in, conf_out):
@@ -67,7 +72,7 @@ def cases(count):
 
 def test_a_thousand_random_cases_equal_scikit_learn(monkeypatch):
     for i, (conf_in, conf_out) in enumerate(cases(1000)):
-        monkeypatch.setattr(metrics, "_BLOCK", (1, 7, 1 << 14)[i % 3])
+        monkeypatch.setattr(_ranked, "_BLOCK", (1, 7, 1 << 14)[i % 3])
         assert values(ood_metrics(conf_in, conf_out)) == pytest.approx(by_scikit_learn(conf_in, conf_out), abs=1e-12)
 
 
@@ -137,10 +142,10 @@ def test_only_the_order_of_confidences_matters():
 
 
 def test_the_extremes():
-    assert ood_metrics([2, 3], [0, 1, 1]) == OODMetrics(1, 1, 0, 1, 0, 1, 1)
+    assert values(ood_metrics([2, 3], [0, 1, 1])) == [1, 1, 0, 1, 0, 1, 1]
     # One threshold: a straight line from precision 1 to the share of positives.
-    assert ood_metrics([5] * 3, [5]) == OODMetrics(0.5, 0.25, 1, 0.75, 1, 1.25 / 2, 1.75 / 2)
-    assert ood_metrics([0], [1]) == OODMetrics(0, 0.5, 1, 0.5, 1, 0.25, 0.25)
+    assert values(ood_metrics([5] * 3, [5])) == [0.5, 0.25, 1, 0.75, 1, 1.25 / 2, 1.75 / 2]
+    assert values(ood_metrics([0], [1])) == [0, 0.5, 1, 0.5, 1, 0.25, 0.25]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64])
@@ -178,14 +183,6 @@ def test_mistakes_are_named():
         ood_metrics(np.zeros((4, 10)), [0.5])
     with pytest.raises(MacsError, match="no FPR95 rule called 'last'"):
         ood_metrics([0.5], [0.5], fpr_rule="last")
-    for share in (0, -1, 1.01, math.nan):
-        with pytest.raises(MacsError, match="share of the ID test set"):
-            drawn_metrics([0.5], [0.5], share=share)
-    for trials in (0, -1, 10**9):
-        with pytest.raises(MacsError, match="from 1 to 10,000"):
-            drawn_metrics([0.5], [0.5], trials=trials)
-    with pytest.raises(MacsError, match="seed must not be negative"):
-        drawn_metrics([0.5], [0.5], seed=-1)
     with pytest.raises(MacsError, match="no values"):
         mean_and_error([])
 
@@ -199,8 +196,6 @@ def test_scores_with_labels_are_refused_in_either_order(labels):
         ood_metrics(labels, confidences)
     with pytest.raises(MacsError, match="second argument holds labels"):
         ood_metrics(confidences, labels)
-    with pytest.raises(MacsError, match="holds labels"):
-        drawn_metrics(confidences, labels, share=1)
 
 
 def test_confidences_that_resemble_labels_are_not_refused():
@@ -209,34 +204,95 @@ def test_confidences_that_resemble_labels_are_not_refused():
     assert ood_metrics([0, 1], [0.5, 0.4, 0.3]).auroc == 0.5
 
 
-def test_draws_take_a_share_of_id_and_as_many_ood():
-    # Without ties AUPR of a perfectly wrong detector tells the two sizes: mean over k of k / (N_in + k).
-    conf_in = np.arange(100)
-    for n_out, drawn_out in ((1000, 20), (7, 7)):
-        conf_out = 1000 + np.arange(n_out)
-        expected = np.mean([k / (20 + k) for k in range(1, drawn_out + 1)])
-        draws = drawn_metrics(conf_in, conf_out)
-        assert len(draws) == 10
-        assert [draw.aupr for draw in draws] == pytest.approx([expected] * 10, rel=1e-12)
-
-
-def test_draws_differ_from_each_other_and_repeat_with_the_seed():
-    rng = np.random.default_rng(0)
-    conf_in, conf_out = rng.normal(1, 1, 500), rng.normal(0, 1, 500)
-    draws = drawn_metrics(conf_in, conf_out, trials=6)
-    assert len(set(draws)) == 6
-    assert drawn_metrics(conf_in, conf_out, trials=3) == draws[:3]
-    assert drawn_metrics(conf_in, conf_out, trials=3, seed=1)[0] not in draws
-    # Drawing everything is drawing without replacement only if it gives the full sets back.
-    assert set(drawn_metrics(conf_in, conf_out, share=1, trials=2)) == {ood_metrics(conf_in, conf_out)}
-
-
 def test_mean_and_standard_error_by_hand():
     # Deviations -3, -1, 1, 3: variance 20 / 3, error sqrt(20 / 3 / 4).
     assert mean_and_error([1, 3, 5, 7]) == pytest.approx((4, math.sqrt(5 / 3)), rel=1e-15)
     mean, error = mean_and_error([0.25])
     assert mean == 0.25
     assert math.isnan(error)
+
+
+def test_results_are_attributes_and_items_that_do_not_change():
+    found = ood_metrics([3, 4, 2], [1, 3, 3])
+    assert dict(found) == {name: getattr(found, name) for name in NAMES}
+    assert found == OODMetrics(**found) == pickle.loads(pickle.dumps(found)) == copy.deepcopy(found)
+    assert hash(found) == hash(OODMetrics(**found)) and found != ood_metrics([3, 4], [1, 3])
+    assert eval(repr(found)) == found
+    with pytest.raises(AttributeError):
+        found.auroc = 1.0
+    with pytest.raises(AttributeError):
+        found.aurco  # noqa: B018
+
+
+def test_every_record_says_what_it_is():
+    assert [each.name for each in available()[:7]] == NAMES
+    assert [each.heading for each in shown()] == ["AUROC ↑", "AUPR ↑", "FPR95 ↓", "AUPR-ID ↑", "FPR95-ID ↓"]
+    for each in available()[:7]:
+        better, worse = ood_metrics([4, 3], [1, 2]), ood_metrics([1, 2], [4, 3])
+        assert (better[each.name] > worse[each.name]) == (each.better == "higher")
+        positive = "whichever class" if each.name == "auroc" else f"{'ID' if '_id' in each.name else 'OOD'} as positive"
+        assert positive in each.convention
+
+
+def test_the_documentation_quotes_every_convention():
+    text = (Path(__file__).parents[1] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    for each in available()[:7]:
+        title = each.title if each.shown else f"{each.title}, if asked for"
+        assert f"| `{each.name}` | {title} | {each.convention} |" in text
+
+
+@pytest.fixture
+def forgetful():
+    """Metrics that a test adds are forgotten after it."""
+    before = dict(metrics._registry.entries())
+    yield
+    metrics._registry._entries = before
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_metric_from_outside_is_computed_with_ours():
+    @metric("balanced_error", title="Error", better="lower", convention="the smallest mean of both error rates")
+    def balanced_error(ranked: Ranked) -> float:
+        return min((np.mean(ranked.positive > t) + np.mean(ranked.negative <= t)) / 2 for t in ranked.positive)
+
+    @metric("fpr99", title="FPR99", better="lower", convention="share of ID images flagged when 99% of OOD are caught")
+    def fpr99(ranked: Ranked) -> float:
+        return ranked.fpr(99)
+
+    found = ood_metrics([3, 4, 2], [1, 3, 3])
+    assert found["balanced_error"] == pytest.approx((0 + 2 / 3) / 2)  # flag up to 3; up to 1 is (2/3 + 0) / 2 as well
+    assert type(found["balanced_error"]) is float
+    assert shown(["fpr99", "auroc"]) == [fpr99, get("auroc")] and fpr99 not in shown()
+    conf_out, conf_in = np.arange(200), np.arange(200) + 0.5
+    assert (ood_metrics(conf_in, conf_out)["fpr99"], ood_metrics(conf_in, conf_out).fpr95) == (197 / 200, 189 / 200)
+    again = metric("fpr99", title="FPR99", better="lower", convention="as before")(fpr99.compute)
+    assert get("fpr99") is again  # a notebook's cell that is run once more
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_mistakes_in_a_metric_get_one_sentence():
+    def wrong(ranked: Ranked) -> float:
+        raise ValueError("no such thing")
+
+    with pytest.raises(MacsError, match="metric name 'auroc' is taken by macs.metrics.standard:auroc"):
+        metric("auroc", title="AUROC", better="higher", convention="")(wrong)
+    for name in ("items", "fpr 99", ""):
+        with pytest.raises(MacsError, match="A metric cannot be called"):
+            metric(name, title="x", better="higher", convention="")
+    with pytest.raises(MacsError, match="no metric called 'aurocc' .did you mean 'auroc'"):
+        get("aurocc")
+    with pytest.raises(MacsError, match="math:pi is not a metric"):
+        get("math:pi")
+    metric("wrong", title="Wrong", better="higher", convention="")(wrong)
+    with pytest.raises(MacsError, match="The metric wrong failed: ValueError: no such thing"):
+        ood_metrics([0.5], [0.5])
+
+
+def test_shared_results_are_computed_once():
+    ranked = Ranked.of([3, 4, 2], [1, 3, 3])
+    assert ranked.areas is ranked.areas and ranked.swapped.areas is ranked.swapped.areas
+    assert ranked.positive.tolist() == [1, 3, 3] and ranked.negative.tolist() == [2, 3, 4]
+    assert ranked.swapped.positive.tolist() == [-4, -3, -2]
 
 
 def test_importing_the_metrics_does_not_import_torch():

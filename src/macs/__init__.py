@@ -10,8 +10,7 @@ Nothing is imported before it is used, so that `import macs` is quick and needs 
 from typing import TYPE_CHECKING
 
 from macs.core.lazy import lazily
-
-__version__ = "0.1.0"
+from macs.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from macs import data, evaluation, experiments, losses, methods, metrics, nets, report, scores, training

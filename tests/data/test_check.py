@@ -162,7 +162,7 @@ def run(*arguments: object) -> object:
 def test_the_command_exits_with_1_when_something_is_broken(place, capsys):
     root = place("svhn")
     assert run("svhn", "isun", "--data", root, "--json") == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json.loads(capsys.readouterr().out)["splits"]
     assert [(each["name"], each["split"], each["status"], each["images"], each["official"]) for each in value] == [
         ("svhn", "train", "complete", 2, 2),
         ("svhn", "test", "complete", 3, 3),
@@ -170,7 +170,7 @@ def test_the_command_exits_with_1_when_something_is_broken(place, capsys):
     ]
     (root / "svhn" / "test_32x32.mat").write_bytes(b"[red]broken")
     assert run("svhn", "--data", root, "--json") == 1
-    assert str(root / "svhn" / "test_32x32.mat") in json.loads(capsys.readouterr().out)[1]["broken"][0]
+    assert str(root / "svhn" / "test_32x32.mat") in json.loads(capsys.readouterr().out)["splits"][1]["broken"][0]
 
 
 def test_the_table_names_what_is_wrong_and_not_a_thousand_times(tmp_path, capsys):

@@ -322,7 +322,7 @@ def test_the_command_fetches_several_and_goes_on_after_a_failure(offer, site, ro
     del site.files["/cifar-10-python.tar.gz"]
     assert run("get", "svhn", "cifar10", "isun", "--data", root, "--json") == 2
     captured = capsys.readouterr()
-    value = json.loads(captured.out)
+    value = json.loads(captured.out)["datasets"]
     assert [each["name"] for each in value] == ["svhn", "isun"]
     assert value[0]["fetched"] == ["train_32x32.mat", "test_32x32.mat"]
     assert [(each["split"], each["images"], each["status"]) for each in value[0]["splits"]] == [

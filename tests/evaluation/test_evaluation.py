@@ -1,8 +1,9 @@
 """Evaluation: the table's numbers recomputed by scikit-learn from the network's own outputs."""
 
 import json
+import sys
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from macs.evaluation import evaluate_scores
 from macs.scores.knn import KNN
 from tiny import STRIPES, noise, stripes
 
-pytestmark = pytest.mark.filterwarnings("ignore:The network names")  # few networks here know anything
+pytestmark = pytest.mark.filterwarnings("ignore:The network is right on")  # few networks here know anything
 
 
 class Brightness(nn.Module):
@@ -86,7 +87,8 @@ def test_json_holds_every_draw_and_names_its_conventions(table):
     value = json.loads(json.dumps(table.as_dict()))
     assert len(value["ood"]["noise"]["draws"]) == 10
     assert value["ood"]["noise"]["images"] == 256 and value["id"]["images"] == 120
-    assert "OOD positive" in value["conventions"]["fpr95"]
+    assert "OOD as positive" in value["conventions"]["fpr95"]
+    assert value["protocol"] == {"trials": 10, "share": 0.2, "seed": 0, "fpr_rule": "first"}
 
 
 def test_the_printed_table_has_sizes_and_conventions(table):
@@ -112,11 +114,11 @@ def test_what_cannot_be_evaluated_is_refused(known_test, outliers):
         macs.evaluate(net, known_test, {"x": outliers}, score="mps", progress=False)
     with pytest.raises(MacsError, match="OOD sets must be a dict of ImageSets by name"):
         macs.evaluate(net, known_test, outliers, progress=False)
-    with pytest.raises(MacsError, match="OOD sets called 'x' must be an ImageSet.*from_array"):
+    with pytest.raises(MacsError, match="must be an ImageSet, not a ndarray"):
         macs.evaluate(net, known_test, {"x": outliers.pixels[:]}, progress=False)
     with torch.no_grad():
         net.scale.fill_(float("nan"))
-    with pytest.raises(MacsError, match="not numbers"):
+    with pytest.raises(MacsError, match="logits that are not numbers"):
         macs.evaluate(net, known_test, {"x": outliers}, progress=False)
 
 
@@ -216,7 +218,7 @@ def test_a_ranking_as_json_and_as_a_table(train, known_test, sets):
     ranking = evaluate_scores(learner(), known_test, sets, ["msp", "knn", "vim"], train=train, progress=False)
     value = json.loads(json.dumps(ranking.as_dict()))
     assert list(value["scores"]) == [each.score for each in ranking.evaluations]
-    assert value["scores"]["knn"]["ood"]["noise"]["draws"][3] == asdict(ranking["knn"].sets[0].draws[3])
+    assert value["scores"]["knn"]["ood"]["noise"]["draws"][3] == dict(ranking["knn"].sets[0].draws[3])
     assert value["fitted"] == {"train": "stripes", "images": len(train), "scores": ["knn", "vim"]}
     lines = str(ranking).splitlines()
     rows = [line for line in lines if any(f" {each.score} " in line for each in ranking.evaluations) and "│" in line]
@@ -276,11 +278,11 @@ def test_the_command_refuses_wrong_scores_in_one_sentence(on_disk, capsys):
     ("option", "value", "words"),
     [
         ("--fit-images", -1, "must be 0, for all, or more, not -1"),
-        ("--trials", 1, "from 2 to 10,000, not 1"),
-        ("--trials", 10**12, "from 2 to 10,000"),
-        ("--share", "nan", "above 0 and at most 1, not nan"),
+        ("--trials", 1, "at least 2 and at most 10,000, not 1"),
+        ("--trials", 10**12, "at most 10,000"),
+        ("--share", "nan", "share must be a number, not nan"),
         ("--share", 1.5, "above 0 and at most 1, not 1.5"),
-        ("--seed", -1, "seed must not be negative"),
+        ("--seed", -1, "seed must be at least 0"),
         ("--size", -1, "size must be at least 1 and at most 1,024, not -1"),
         ("--size", 0, "size must be at least 1 and at most 1,024, not 0"),
     ],
@@ -362,7 +364,7 @@ def test_a_network_at_chance_level_is_pointed_out(known_test, outliers):
         def forward(self, pixels: Tensor) -> Tensor:
             return nn.functional.one_hot(self.answers[torch.arange(len(pixels)) % len(self.answers)], 4).float()
 
-    with pytest.warns(MacsWarning, match="right on 45.0% of stripes, where guessing among 3 classes gives 33.3%"):
+    with pytest.warns(MacsWarning, match="is right on 45.0% of stripes.*33.3%"):
         macs.evaluate(Knows(0.45), known_test, {"noise": outliers}, progress=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error", MacsWarning)
@@ -393,7 +395,7 @@ def test_the_classes_must_be_those_of_the_network(on_disk, capsys):
     run(*arguments(on_disk, weights="right.safetensors"), "--json")
     capsys.readouterr()
     wrong = refused(capsys, *arguments(on_disk, weights="wrong.safetensors"))
-    assert "has the classes horizontal, plain, vertical" in wrong and "was trained for cat, plain, vertical" in wrong
+    assert "has the classes horizontal, plain, vertical" in wrong and "trained for cat, plain, vertical" in wrong
     assert "it has 4 classes" in refused(capsys, *arguments(on_disk, weights="four.safetensors"))
 
 
@@ -421,3 +423,46 @@ def test_json_has_the_trapezoidal_aupr_of_openood_and_pytorch_ood(table, known_t
         assert value["ood"]["noise"]["full"][name] == pytest.approx(auc(recall, precision), abs=1e-4)
         assert "OpenOOD" in value["conventions"][name]
         assert name in value["mean"]["full"] and name in value["mean"]["draws"]
+
+
+OWN_METRIC = """
+from macs.metrics import Ranked, metric
+
+@metric("fpr80", title="FPR80", better="lower", convention="share of ID images flagged when 80% of OOD are caught")
+def fpr80(ranked: Ranked) -> float:
+    return ranked.fpr(80)
+
+def bare(ranked: Ranked) -> float:
+    return 0.0
+"""
+
+
+@pytest.fixture
+def own_metric(tmp_path, monkeypatch):
+    """A module with a metric of the user's own, which is forgotten again."""
+    (tmp_path / "own_metric.py").write_text(OWN_METRIC)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = dict(macs.metrics._registry.entries())
+    yield "own_metric:fpr80"
+    macs.metrics._registry._entries = before
+    sys.modules.pop("own_metric", None)
+
+
+def test_a_metric_from_outside_is_in_tables_that_ask_for_it_and_in_json(on_disk, own_metric, capsys):
+    run(*arguments(on_disk), "--metrics", "auroc", own_metric)
+    text = capsys.readouterr().out
+    assert "FPR80 ↓" in text and "FPR80: share of ID images flagged when 80% of OOD are caught." in text
+    assert "FPR95-ID ↓" not in text and "The JSON output has AUPR, FPR95, AUPR-ID" in text
+    run(*arguments(on_disk), "--score", "msp", "energy", "--metrics", own_metric)
+    assert "FPR80" in capsys.readouterr().out
+    run(*arguments(on_disk), "--metrics", own_metric, "--json")
+    value = json.loads(capsys.readouterr().out)
+    (found,) = value["ood"].values()
+    assert set(found["full"]) == set(found["draws"][0]) == set(value["mean"]["draws"]) >= {"fpr80", "fpr95"}
+    assert value["conventions"]["fpr80"] == "share of ID images flagged when 80% of OOD are caught"
+
+
+def test_wrong_metrics_get_one_sentence_before_anything_is_read(own_metric, tmp_path, capsys):
+    nothing = ["evaluate", "--net", "wrn-10-1", "--checkpoint", tmp_path / "no.pt", "--id", tmp_path / "no"]
+    for name, words in (("auroch", "did you mean 'auroc'"), ("own_metric:bare", "is not a metric; decorate")):
+        assert words in refused(capsys, *nothing, "--ood", "no.npy", "--metrics", name)

@@ -83,7 +83,7 @@ def test_other_images_or_weights_or_version_are_another_cell(cell, known, monkey
         replace(cell, start="elsewhere"),
     ]
     assert len({cell.key, *(other.key for other in others)}) == 5
-    monkeypatch.setattr(macs, "__version__", "99")
+    monkeypatch.setattr("macs.experiments.cells.__version__", "99")
     assert replace(cell).key != cell.key
 
 

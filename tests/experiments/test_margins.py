@@ -156,7 +156,7 @@ def test_a_missing_plot_is_no_error(swept, monkeypatch, capsys):
     def without(*_: object) -> None:
         raise MacsError("Figures need matplotlib: pip install 'macs-ood[report]'.")
 
-    monkeypatch.setattr("macs.paper.figures.margin_curves", without)
+    monkeypatch.setattr("macs.figures.margin_curves", without)
     assert [path.name for path in swept.write()] == ["sweep.json", "sweep.csv"]
     assert "macs-ood[report]" in capsys.readouterr().err
 

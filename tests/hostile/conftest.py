@@ -1,7 +1,8 @@
 """The workshop in which hostile calls are made. It needs Linux: fork, /proc and /dev/full.
 
-Of the cases every third is tried, and all of them where MACS_HOSTILE is "all". A file of cases has a list CASES and one test of a `case` and its `outcome`. The cases that were asked for run first, as
-many at a time as there are working folders; then each is checked as a test of its own.
+Of the cases every third is tried, and all of them where MACS_HOSTILE is "all". A file of cases has a list CASES and one
+test of a `case` and its `outcome`. The cases that were asked for run first, as many at a time as there are working
+folders; then each is checked as a test of its own.
 """
 
 import os

@@ -237,3 +237,12 @@ def test_settings_hold_however_a_method_is_made():
 def test_what_does_not_fit_is_refused(recipe, words):
     with pytest.raises(MacsError, match=words):
         methods.build(recipe)
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [({}, 0.3), ({"variant": "hinge"}, None), ({"variant": "unbounded"}, None), ({"reduction": "paper"}, None)],
+)
+def test_a_method_says_where_it_stops_pushing(options, limit):
+    assert MarginBoundedConfidence(margin=0.3, **options).gap_limit == limit
+    assert OutlierExposure().gap_limit is None

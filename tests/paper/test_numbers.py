@@ -9,7 +9,7 @@ import pytest
 
 from macs.core.errors import MacsError
 from macs.paper import numbers
-from macs.paper.numbers import Cell
+from macs.paper.numbers import PrintedNumber
 
 METHODS = ("oe", "energy", "mixoe", "divoe", "macs", "macs*")
 DETECTION = ("auroc", "aupr", "fpr95")
@@ -20,21 +20,21 @@ PAIR, TRIO = ("wrn-40-2", "allconv"), ("allconv", "resnet-18", "densenet-121")
 ROUNDING = 0.01 + 1e-9  # two decimals in the average and in the averaged: half a digit each
 
 
-def best(cell: Cell) -> float:
+def best(cell: PrintedNumber) -> float:
     return cell.mean if cell.likely is None else cell.likely
 
 
-def name(cell: Cell) -> str:
+def name(cell: PrintedNumber) -> str:
     return f"{cell.table}-{cell.id}-{cell.net}-{cell.method}-{cell.metric}"
 
 
-def average_cells() -> list[Cell]:
+def average_cells() -> list[PrintedNumber]:
     """The averages whose parts the paper prints as well, in Tables 3 and 4."""
     found = [cell for number in (1, 2, 6, 7) for cell in numbers.table(number)]
     return [cell for cell in found if cell.net in PAIR and cell.metric in DETECTION]
 
 
-def parts(average: Cell) -> list[Cell]:
+def parts(average: PrintedNumber) -> list[PrintedNumber]:
     detail = 3 if average.id in CIFAR else 4
     return numbers.cells(detail, id=average.id, net=average.net, method=average.method, metric=average.metric)
 

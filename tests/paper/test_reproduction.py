@@ -179,7 +179,7 @@ def test_a_failed_pretraining_fails_what_starts_from_it(tmp_path, monkeypatch):
 
 def test_cells_of_another_version_are_kept_named_and_not_used(done, folder, trained, monkeypatch, capsys):
     before, version = nets_in(folder), macs.__version__
-    monkeypatch.setattr(macs, "__version__", "99.0")
+    monkeypatch.setattr("macs.experiments.cells.__version__", "99.0")
     reproduce(Setup(MICRO, folder), ["figure1"], Only())
     said = capsys.readouterr().err
     differs = f"in {folder / 'cells'}: macs is '{version}' there and '99.0' here"

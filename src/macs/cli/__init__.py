@@ -6,14 +6,19 @@ Nothing heavy is imported before a command needs it: `macs --help` and mistakes 
 import importlib
 from collections.abc import Sequence
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, Group
 
-from macs.cli._app import app
+from macs.cli._app import GROUPS, app
 from macs.core.errors import MacsError
 from macs.core.registry import modules_in
 
 for _module in modules_in(__name__):
     importlib.import_module(f"{__name__}.{_module}")
+
+for _place, (_title, _commands) in enumerate(GROUPS.items()):
+    _group = Group(_title, sort_key=_place)
+    for _position, _command in enumerate(_commands):
+        app[_command].group, app[_command].sort_key = (_group,), _position
 
 
 def run(arguments: Sequence[str]) -> int:

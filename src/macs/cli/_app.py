@@ -2,32 +2,44 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter, Token
 
-import macs
 from macs.core.console import Terminal
 from macs.core.files import user_path
 from macs.core.text import printable
+from macs.core.version import __version__
 
 app = App(
     name="macs",
-    version=macs.__version__,
+    version=__version__,
     help="""Equip an image classifier with out-of-distribution (OOD) detection.
 
-    Start with `macs demo`. Then, with your data root in $MACS_DATA:
+    From a classifier to a detector in four lines, with your data root in $MACS_DATA:
 
-        macs finetune --id cifar10 --outliers 300k --checkpoint classifier.pt --method macs --run runs/mine
+        macs finetune --id cifar10 --outliers 300k --checkpoint classifier.pt --run runs/mine
         macs evaluate runs/mine --ood svhn textures places365
+        macs calibrate runs/mine --out detector.safetensors
+        macs predict photos/ --detector detector.safetensors
 
     Every command takes `--help`, and `--traceback`, which shows where an error happened.""",
     help_format="markdown",
     console=Terminal(),
     suppress_keyboard_interrupt=False,
 )
+
+GROUPS = {  # of commands, in the order in which a user comes to need them
+    "Start": ("demo",),
+    "Data": ("data",),
+    "Train": ("pretrain", "finetune", "sweep"),
+    "Measure": ("evaluate", "report"),
+    "Use": ("calibrate", "predict", "export"),
+    "Paper": ("reproduce",),
+    "Options": ("--help", "--version"),
+}
 
 Flag = Parameter(negative="")
 DATA_HELP = "Data root; else $MACS_DATA, else the user's cache folder."
@@ -48,8 +60,8 @@ Data = Annotated[Path | None, Parameter(help=DATA_HELP, converter=folder_named)]
 Whole = Annotated[int, Parameter(converter=whole_number)]
 
 
-def show(table: Any, value: Any, as_json: bool) -> None:
-    """Results on standard output: a table for people, or a value for programs."""
+def show(table: Any, value: Mapping[str, Any], as_json: bool) -> None:
+    """Results on standard output: a table for people, or one object for programs."""
     if as_json:
         print(json.dumps(value, indent=2), flush=True)
     elif isinstance(table, str):

@@ -43,7 +43,7 @@ def data_list(*, data: Data = None, json: Json = False) -> None:
     from macs.data import catalog_rows
 
     rows = catalog_rows(data)
-    show(catalog_table(rows), [asdict(row) for row in rows], json)
+    show(catalog_table(rows), {"datasets": [asdict(row) for row in rows]}, json)
 
 
 @data_app.command(name="get")
@@ -85,7 +85,8 @@ def data_get(
             except MacsError as error:  # the other datasets need not wait for this one
                 failures.append(error)
     if got:
-        show("\n".join(map(got_line, got)), [{**asdict(each), "splits": rows(each.splits)} for each in got], json)
+        value = {"datasets": [{**asdict(each), "splits": rows(each.splits)} for each in got]}
+        show("\n".join(map(got_line, got)), value, json)
     if failures:
         raise MacsError(str(failures[0]), "\n".join(map(str, failures[1:])))
 
@@ -103,7 +104,7 @@ def data_check(*names: str, data: Data = None, json: Json = False) -> None:
 
     with bars(MofNCompleteColumn()) as shown:
         found = check(names, data, shown)
-    show(found_table(found), rows(found), json)
+    show(found_table(found), {"splits": rows(found)}, json)
     if any(each.broken for each in found):
         sys.exit(1)
 

@@ -26,6 +26,7 @@ def evaluate(
     id: str | None = None,
     size: Whole | None = None,
     score: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    metrics: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     fit_images: Whole = 10_000,
     trials: Whole = 10,
     share: float = 0.2,
@@ -61,6 +62,9 @@ def evaluate(
     score
         Confidence: msp, energy, knn, ... (docs/scores.md), several of them, or all; odin takes four times as long
         [default: what the run's method detects with, else msp].
+    metrics
+        Columns of the tables, by the names in the JSON output; one of your own is module:name
+        [default: auroc aupr fpr95 aupr_id fpr95_id].
     fit_images
         ID training images, drawn at random, for scores that are fitted to some; 0 is all.
     trials
@@ -77,10 +81,13 @@ def evaluate(
     from macs.data import load
     from macs.data.fitness import same_classes
     from macs.data.loading import undivided
-    from macs.evaluation.protocol import check_protocol
+    from macs.evaluation.protocol import Protocol, check_fit_images
+    from macs.metrics import shown
     from macs.training.runs import RunFolder
 
-    check_protocol(trials, share, seed, fit_images)
+    protocol = Protocol(trials, share, seed, fpr_rule)
+    check_fit_images(fit_images)
+    shown(metrics)
     if run is not None:
         folder = RunFolder(run)
         recipe = folder.finished_recipe()
@@ -112,14 +119,11 @@ def evaluate(
         list(scorers),
         train=lambda: _training_images(id, data, recipe.size),
         fit_images=fit_images,
-        trials=trials,
-        share=share,
-        seed=seed,
-        fpr_rule=fpr_rule,
+        protocol=protocol,
         precision=precision,
     )
-    table = ranking.evaluations[0] if len(scorers) == 1 else ranking
-    show(table, {"net": net, "checkpoint": str(checkpoint), **table.as_dict()}, json)
+    result = ranking.evaluations[0] if len(scorers) == 1 else ranking
+    show(result.table(metrics), {"net": net, "checkpoint": str(checkpoint), **result.as_dict()}, json)
 
 
 def _training_images(id: str, data: Path | None, size: int) -> "ImageSet":

@@ -76,6 +76,7 @@ class Registry(Generic[T]):
     def __init__(self, package: str, kind: str) -> None:
         self.package, self.kind = package, kind
         self._entries: dict[str, T] = {}
+        self._complete = False
 
     def __call__(self, name: str) -> Callable[[T], T]:
         def add(entry: T) -> T:
@@ -99,11 +100,18 @@ class Registry(Generic[T]):
 
     def available(self) -> list[str]:
         """Every registered name."""
-        for module in modules_in(self.package):
-            importlib.import_module(f"{self.package}.{module}")
-        return sorted(self._entries)
+        return sorted(self.entries())
+
+    def entries(self) -> dict[str, T]:
+        """Every entry by its name, in the order in which they were registered."""
+        if not self._complete:
+            for module in modules_in(self.package):
+                importlib.import_module(f"{self.package}.{module}")
+            self._complete = True
+        return self._entries
 
 
 def _place(entry: object) -> str:
-    """Where an entry was defined, as module:Name."""
+    """Where an entry was defined, as module:Name; of a record around a function, where that function was."""
+    entry = getattr(entry, "__wrapped__", entry)
     return f"{getattr(entry, '__module__', '?')}:{getattr(entry, '__qualname__', repr(entry))}"

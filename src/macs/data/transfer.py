@@ -11,8 +11,8 @@ from pathlib import Path
 import requests
 import urllib3
 
-import macs
 from macs.core.errors import MacsError
+from macs.core.version import __version__
 from macs.data.folder import Progress
 
 CHUNK = 2**18  # bytes written at a time
@@ -55,7 +55,7 @@ def request(url: str, part: Path, size: int, progress: Progress) -> None:
     """Append to `part` what it lacks, or write it anew where the server begins at the beginning."""
     have, tag = length(part), read_tag(part)
     # The bytes as they are stored: an archive that is sent with Content-Encoding: gzip must not be unpacked on its way.
-    headers = {"Accept-Encoding": "identity", "User-Agent": f"macs/{macs.__version__}"}
+    headers = {"Accept-Encoding": "identity", "User-Agent": f"macs/{__version__}"}
     if have and tag:
         headers |= {"Range": f"bytes={have}-", "If-Range": tag}
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:

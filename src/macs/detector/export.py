@@ -21,10 +21,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-import macs
 from macs import nets
 from macs.core.errors import MacsError
 from macs.core.files import write_atomically
+from macs.core.version import __version__
 from macs.data.fitness import warn_of_guessing
 from macs.detector._detector import Detector, Verdicts, score_of_logits
 from macs.detector.files import onnx_path
@@ -69,7 +69,7 @@ def to_onnx(detector: Detector) -> "ModelProto":
     """The graph with its description, once ONNX Runtime has been seen to agree with PyTorch on it."""
     model = translated(detector)
     strip(model)
-    model.producer_name, model.producer_version = "macs", macs.__version__
+    model.producer_name, model.producer_version = "macs", __version__
     describe(model, detector)
     random = np.random.default_rng(0).integers(0, 256, (3, detector.size, detector.size, 3), dtype=np.uint8)
     ours, theirs = detector.predict(random), run(session(model), random, detector.classes)
@@ -127,7 +127,7 @@ def description(detector: Detector) -> dict[str, str]:
         "score": detector.score,
         "net": nets.name_of(detector.net),
         "calibration": json.dumps(detector.calibrated.as_dict()),
-        "macs": macs.__version__,
+        "macs": __version__,
     }
 
 

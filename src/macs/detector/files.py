@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import macs
 from macs.core.errors import MacsError
 from macs.core.files import input_file, output_file, reason, write_atomically
 from macs.core.settings import Span
+from macs.core.version import __version__
 from macs.detector.label import FORMAT, VERSION, Label, Misfit
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def save(detector: "Detector", path: str | Path) -> None:
         Label(
             format=FORMAT,
             version=VERSION,
-            macs=macs.__version__,
+            macs=__version__,
             net=nets.name_of(detector.net),
             normalisation=None if normalisation is None else asdict(normalisation),
             classes=detector.classes,

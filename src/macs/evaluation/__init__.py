@@ -5,21 +5,14 @@ from typing import TYPE_CHECKING
 from macs.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from macs.evaluation.measurement import (
-        Answers,
-        Evaluation,
-        Ranking,
-        SetResult,
-        evaluate,
-        evaluate_scores,
-        measure,
-        run_net,
-        run_scores,
-    )
+    from macs.evaluation.measurement import Answers, evaluate, evaluate_scores, measure, run_net, run_scores
+    from macs.evaluation.protocol import Protocol
+    from macs.evaluation.results import Evaluation, Ranking, SetResult
 
 __all__ = [
     "Answers",
     "Evaluation",
+    "Protocol",
     "Ranking",
     "SetResult",
     "evaluate",
@@ -29,4 +22,11 @@ __all__ = [
     "run_scores",
 ]
 
-__getattr__ = lazily(__name__, dict.fromkeys(__all__, "macs.evaluation.measurement"))
+__getattr__ = lazily(
+    __name__,
+    {
+        **dict.fromkeys(__all__, "macs.evaluation.measurement"),
+        **dict.fromkeys(("Evaluation", "Ranking", "SetResult"), "macs.evaluation.results"),
+        "Protocol": "macs.evaluation.protocol",
+    },
+)

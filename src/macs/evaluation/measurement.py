@@ -11,8 +11,8 @@ The draws resample one network's confidences. Their error says nothing about ano
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -27,9 +27,10 @@ from macs.data.batches import scoring_batches, to_float
 from macs.data.fingerprint import same_pixels
 from macs.data.fitness import warn_of_guessing
 from macs.data.imageset import require_images, require_sets
-from macs.evaluation.protocol import check_protocol
+from macs.evaluation.protocol import Protocol, check_fit_images, drawn_accuracies, drawn_metrics
+from macs.evaluation.results import Evaluation, Ranking, SetResult
 from macs.inference import BATCH, Outputs, inference
-from macs.metrics import METRICS, FprRule, OODMetrics, drawn_metrics, mean_and_error, ood_metrics
+from macs.metrics import FprRule, ood_metrics
 from macs.scores import LIMIT, Score, Train, available, blamed, fit_all, get
 
 
@@ -51,133 +52,6 @@ class Answers:
                 "at the network's logits for them, then at the score."
             )
         return self
-
-
-@dataclass(frozen=True)
-class SetResult:
-    """One OOD set against the ID test set."""
-
-    name: str
-    images: int
-    full: OODMetrics
-    draws: list[OODMetrics]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The numbers of one network, as shares in [0, 1]; print it for a table, `as_dict()` for everything."""
-
-    id: str
-    images: int
-    score: str
-    fpr_rule: FprRule
-    share: float
-    accuracy: float
-    draw_accuracies: list[float]
-    sets: list[SetResult]
-
-    @property
-    def drawn(self) -> int:
-        """ID images in a draw."""
-        return max(1, int(self.images * self.share))
-
-    def mean(self, metric: str) -> float:
-        """The mean over the OOD sets, full protocol."""
-        return float(np.mean([getattr(result.full, metric) for result in self.sets]))
-
-    def draw_means(self, metric: str) -> list[float]:
-        """The mean over the OOD sets in each draw."""
-        per_set = [[getattr(draw, metric) for draw in result.draws] for result in self.sets]
-        return [float(value) for value in np.mean(per_set, axis=0)]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything, per draw, with the conventions spelt out."""
-        accuracy, accuracy_error = mean_and_error(self.draw_accuracies)
-        summaries = {metric: mean_and_error(self.draw_means(metric)) for metric in METRICS}
-        return {
-            "conventions": {"confidence": f"{self.score}; higher means ID", **conventions(self.fpr_rule)},
-            "id": {"name": self.id, "images": self.images, "accuracy": self.accuracy},
-            "ood": {
-                result.name: {
-                    "images": result.images,
-                    "full": asdict(result.full),
-                    "draws": [asdict(draw) for draw in result.draws],
-                }
-                for result in self.sets
-            },
-            "mean": {
-                "full": {metric: self.mean(metric) for metric in METRICS},
-                "draws": {metric: {"mean": m, "error": e} for metric, (m, e) in summaries.items()},
-                "accuracy": {"mean": accuracy, "error": accuracy_error, "draws": self.draw_accuracies},
-            },
-        }
-
-    def __rich__(self) -> Any:
-        from macs.evaluation.tables import evaluation_tables
-
-        return evaluation_tables(self)
-
-    def __str__(self) -> str:
-        from macs.evaluation.tables import plain_text
-
-        return plain_text(self)
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Several scores of one network, the best first by mean AUROC; print it for a table, `as_dict()` for everything.
-
-    It is a comparison on test sets. Whoever picks a score by it has to measure that score on other sets.
-    """
-
-    evaluations: list[Evaluation]
-    left_out: dict[str, str]  # score -> why
-    train: str  # the ID training images that some scores are fitted to; empty where none is
-    train_images: int
-    fitted: list[str]  # the scores that are
-
-    def __getitem__(self, score: str) -> Evaluation:
-        return {each.score: each for each in self.evaluations}[score]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything, score by score in the order of the ranking."""
-        first = self.evaluations[0]
-        each = {evaluation.score: evaluation.as_dict() for evaluation in self.evaluations}
-        return {
-            "conventions": {"confidence": "higher means ID", **conventions(first.fpr_rule)},
-            "id": first.as_dict()["id"],
-            "fitted": {"train": self.train, "images": self.train_images, "scores": self.fitted},
-            "scores": {name: {"ood": value["ood"], "mean": value["mean"]} for name, value in each.items()},
-            "left_out": self.left_out,
-        }
-
-    def __rich__(self) -> Any:
-        from macs.evaluation.tables import ranking_table
-
-        return ranking_table(self)
-
-    def __str__(self) -> str:
-        from macs.evaluation.tables import plain_text
-
-        return plain_text(self)
-
-
-def conventions(fpr_rule: FprRule) -> dict[str, str]:
-    """What the numbers mean, for those who read them without us."""
-    return {
-        "unit": "shares between 0 and 1",
-        "auroc": "the same whichever class is positive",
-        "aupr": "OOD positive, average precision",
-        "fpr95": "OOD positive: share of ID images flagged when 95% of OOD images are caught; "
-        "the FPR95 of OpenOOD 1.5 and pytorch-ood",
-        "aupr_id": "ID positive, average precision",
-        "fpr95_id": "ID positive: share of OOD images accepted when 95% of ID images are kept; "
-        "the FPR95 of energy_ood and DivOE, and 1 - TNR95 of MixOE",
-        "aupr_trapezoid": "OOD positive, trapezoidal rule: the AUPR-OUT of pytorch-ood and OpenOOD",
-        "aupr_trapezoid_id": "ID positive, trapezoidal rule: the AUPR-IN of pytorch-ood and OpenOOD",
-        "fpr_rule": f"{fpr_rule} threshold",
-        "error": "standard error over draws (ddof 1); draws resample one network's confidences",
-    }
 
 
 def evaluate(
@@ -207,10 +81,7 @@ def evaluate(
         [score],
         train=train,
         fit_images=fit_images,
-        trials=trials,
-        share=share,
-        seed=seed,
-        fpr_rule=fpr_rule,
+        protocol=Protocol(trials, share, seed, fpr_rule),
         precision=precision,
         progress=progress,
     )
@@ -225,10 +96,7 @@ def evaluate_scores(
     *,
     train: Train = None,
     fit_images: int = LIMIT,
-    trials: int = 10,
-    share: float = 0.2,
-    seed: int = 0,
-    fpr_rule: FprRule = "first",
+    protocol: Protocol | None = None,
     precision: str = "auto",
     progress: bool = True,
 ) -> Ranking:
@@ -236,10 +104,13 @@ def evaluate_scores(
 
     A score that cannot be computed is left out, with the reason; it is an error only if none can.
     """
-    check_protocol(trials, share, seed, fit_images)
+    protocol = protocol or Protocol()
+    check_fit_images(fit_images)
     check_sets(test, ood)
     wanted = {str(each): get(each) for each in scores or available()}
-    fit = fit_all(wanted, net, test, train, limit=fit_images, seed=seed, precision=precision, progress=progress)
+    fit = fit_all(
+        wanted, net, test, train, limit=fit_images, seed=protocol.seed, precision=precision, progress=progress
+    )
     sets = (test, *ood.values()) if fit.scores else ()
     answers = {images: run_scores(net, images, fit.scores, precision, progress) for images in sets}
     evaluations, left_out = [], fit.left_out
@@ -247,18 +118,8 @@ def evaluate_scores(
         try:
             known = answers[test][name].checked(test.name)
             unknown = {each: answers[images][name].checked(each).confidences for each, images in ood.items()}
-            evaluation = measure(
-                test.name,
-                known.predictions == test.labels,
-                known.confidences,
-                unknown,
-                score=name,
-                trials=trials,
-                share=share,
-                seed=seed,
-                fpr_rule=fpr_rule,
-            )
-            evaluations.append(evaluation)
+            correct = known.predictions == test.labels
+            evaluations.append(measure(test.name, correct, known.confidences, unknown, name, protocol))
         except MacsError as error:
             left_out[name] = str(error)
     if not evaluations:
@@ -293,29 +154,27 @@ def measure(
     correct: NDArray[np.bool_],
     conf_in: NDArray[np.float32],
     conf_out: Mapping[str, NDArray[np.float32]],
-    *,
     score: str = "msp",
-    trials: int = 10,
-    share: float = 0.2,
-    seed: int = 0,
-    fpr_rule: FprRule = "first",
+    protocol: Protocol | None = None,
 ) -> Evaluation:
     """Every number from confidences alone: of the ID test set, with which predictions are correct, and of OOD sets."""
-    results = []
-    for name, confidences in conf_out.items():
-        draws = drawn_metrics(conf_in, confidences, share=share, trials=trials, seed=seed, fpr_rule=fpr_rule)
-        results.append(SetResult(name, len(confidences), ood_metrics(conf_in, confidences, fpr_rule=fpr_rule), draws))
-    random = np.random.default_rng(seed)
-    drawn = max(1, int(len(correct) * share))
+    protocol = protocol or Protocol()
     return Evaluation(
         id=id,
         images=len(correct),
         score=score,
-        fpr_rule=fpr_rule,
-        share=share,
+        protocol=protocol,
         accuracy=float(correct.mean()),
-        draw_accuracies=[float(random.choice(correct, drawn, replace=False).mean()) for _ in range(trials)],
-        sets=results,
+        draw_accuracies=drawn_accuracies(correct, protocol),
+        sets=[
+            SetResult(
+                name=name,
+                images=len(confidences),
+                full=ood_metrics(conf_in, confidences, protocol.fpr_rule),
+                draws=drawn_metrics(conf_in, confidences, protocol),
+            )
+            for name, confidences in conf_out.items()
+        ],
     )
 
 

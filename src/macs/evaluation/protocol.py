@@ -1,11 +1,69 @@
-"""The bounds of what an evaluation can be asked for, known without torch and so before anything slow."""
+"""What is drawn in an evaluation, and how: the paper's protocol and its settings, known without torch.
+
+The paper measures random draws: a share of the ID test images against as many OOD images. The spread over draws is that
+of the choice of test images; it says nothing about another training run.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
-from macs.metrics import check_draws
+from macs.core.settings import Span, check
+from macs.metrics import FprRule, OODMetrics, as_array, ood_metrics
 
 
-def check_protocol(trials: int, share: float, seed: int, fit_images: int) -> None:
-    """Refuse a protocol that cannot be carried out; a standard error needs at least two draws."""
-    check_draws(share, trials, seed, fewest=2)
+class Draw(NamedTuple):
+    """The positions of the images that a trial takes, of the ID test set and of an OOD set."""
+
+    known: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How many draws there are, how large, and which threshold FPR95 takes; a standard error needs two draws."""
+
+    trials: Annotated[int, Span(2, 10_000)] = 10
+    share: Annotated[float, Span(0, 1, open="least")] = 0.2  # of the ID test set in a draw
+    seed: Annotated[int, Span(0, 2**63 - 1)] = 0
+    fpr_rule: FprRule = "first"
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def size(self, known: int) -> int:
+        """ID images in a draw from so many."""
+        return max(1, int(self.share * known))
+
+    def draw(self, trial: int, known: int, unknown: int = 0) -> Draw:
+        """The images of one trial, none twice, from so many of an ID and an OOD set.
+
+        They depend on the seed, the trial and the sizes of the sets alone, so that networks and scores are compared on
+        the same images; those of the ID set are the same for every OOD set.
+        """
+        random = np.random.default_rng((self.seed, trial))
+        size = self.size(known)
+        first = random.choice(known, size, replace=False, shuffle=False)
+        return Draw(first, random.choice(unknown, min(size, unknown), replace=False, shuffle=False))
+
+
+def drawn_metrics(conf_in: Any, conf_out: Any, protocol: Protocol | None = None) -> list[OODMetrics]:
+    """The metrics of each draw."""
+    protocol = protocol or Protocol()
+    conf_in, conf_out = as_array(conf_in, "ID"), as_array(conf_out, "OOD")
+    draws = (protocol.draw(trial, len(conf_in), len(conf_out)) for trial in range(protocol.trials))
+    return [ood_metrics(conf_in[draw.known], conf_out[draw.unknown], protocol.fpr_rule) for draw in draws]
+
+
+def drawn_accuracies(correct: NDArray[np.bool_], protocol: Protocol) -> list[float]:
+    """The share of correct predictions in each draw, of the same ID images that the metrics are measured on."""
+    return [float(correct[protocol.draw(trial, len(correct)).known].mean()) for trial in range(protocol.trials)]
+
+
+def check_fit_images(fit_images: int) -> None:
+    """Refuse a number of training images that no score can be fitted to."""
     if fit_images < 0:
         raise MacsError(f"The number of training images to fit to must be 0, for all, or more, not {fit_images}.")

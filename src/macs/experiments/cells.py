@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import macs
 from macs.core.errors import MacsError
 from macs.core.files import write_atomically, write_text
+from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.fingerprint import fingerprint, short_hash
 from macs.metrics import FprRule
@@ -90,7 +90,7 @@ class Cell:
         """All that decides what the training gives."""
         return {
             "format": FORMAT,
-            "macs": macs.__version__,
+            "macs": __version__,
             "recipe": asdict(self.recipe),
             "start": self.start,
             "id_images": fingerprint(self.train),
@@ -134,19 +134,20 @@ class Cell:
     def examine(self, on: Examination, fpr_rule: FprRule = "first", progress: bool = True) -> Result:
         """Measure the finished cell. Sets that it has been shown before need no network."""
         from macs import methods
-        from macs.evaluation import measure
+        from macs.evaluation import Protocol, measure
 
         score, net = methods.build(self.recipe).score, cache(self.net)
+        protocol = Protocol(fpr_rule=fpr_rule)
 
         def confidences(images: ImageSet) -> Confidences:
             return self._confidences(images, score, net, progress)
 
         known, unknown = confidences(on.val), {"outliers": confidences(on.val_outliers).values}
-        validation = measure(on.val.name, known.correct, known.values, unknown, score=score, fpr_rule=fpr_rule)
+        validation = measure(on.val.name, known.correct, known.values, unknown, score, protocol)
         test, kept = None, {}
         if on.test is not None and on.ood:
             known, unknown = confidences(on.test), {name: confidences(images).values for name, images in on.ood.items()}
-            test = measure(on.test.name, known.correct, known.values, unknown, score=score, fpr_rule=fpr_rule)
+            test = measure(on.test.name, known.correct, known.values, unknown, score, protocol)
             kept = {"id": known.values, **unknown}
         return Result(
             validation=validation,

@@ -134,7 +134,7 @@ class Sweep:
         return [*(self.folder / name for name in files), *self._plot()]
 
     def _plot(self) -> list[Path]:
-        from macs.paper import figures
+        from macs import figures
 
         curves = [
             figures.MarginCurve(

@@ -45,6 +45,11 @@ class Method:
     def __post_init__(self) -> None:
         check(self)
 
+    @property
+    def gap_limit(self) -> float | None:
+        """The mean confidence difference (MCD) at which the method stops pushing, if it does."""
+        return None
+
     def prepare(self, net: nn.Module, batch: Batch) -> Self:
         """The method with what it takes from the starting network; `batch` is the first one of training."""
         return self

@@ -34,6 +34,11 @@ class MarginBoundedConfidence(Method):
     variant: Literal["margin", "hinge", "unbounded"] = "margin"
     reduction: Literal["mean", "paper"] = "mean"
 
+    @property
+    def gap_limit(self) -> float | None:
+        """The margin bounds MCD itself; by the other variant it bounds pairs, by the other reduction another sum."""
+        return self.margin if (self.variant, self.reduction) == ("margin", "mean") else None
+
     def loss(self, logits_in: Tensor, labels: Tensor, logits_out: Tensor) -> Tensor:
         outlier_exposed = cross_entropy(logits_in, labels) + self.weight * outlier_exposure(logits_out)
         return outlier_exposed + self.margin_weight * self.penalty(confidence(logits_in), confidence(logits_out))

@@ -15,7 +15,7 @@ from macs.data.loading import data_root
 from macs.experiments.cells import Cell, Examination
 from macs.experiments.margins import held_out
 from macs.paper.grid import Training
-from macs.paper.scales import Scale
+from macs.paper.scales import PaperScale
 from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ OWN_OUTLIERS, OWN_VAL_OUTLIERS = "outliers_train.npy", "outliers_val.npy"  # in 
 class Setup:
     """Everything that a reproduction is told: scale, folders, and where outliers and starting weights come from."""
 
-    scale: Scale
+    scale: PaperScale
     out: Path
     root: Path | None = None
     outliers: str | None = None  # instead of the scale's

@@ -6,7 +6,7 @@ from typing import Literal
 
 from macs.core.errors import MacsError
 from macs.core.registry import unknown
-from macs.paper.scales import IDS, NETS, Scale
+from macs.paper.scales import IDS, NETS, PaperScale
 
 FIXED = 0.5  # the paper's margin where it does not choose one
 
@@ -29,7 +29,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a table: a method, at a margin or at the margin that the validation or the test images choose."""
 
     label: str
@@ -44,12 +44,12 @@ class Row:
         return [Training(id, net, self.method, m, self.unbounded, seed) for m in tried for seed in seeds]
 
 
-BASELINES = tuple(Row(name, name.lower(), paper=name.lower()) for name in ("OE", "Energy", "MixOE", "DivOE"))
-MSP, OE = Row("MSP", "msp", paper="msp"), BASELINES[0]
-MACS = Row(f"MaCS, m = {FIXED}", "macs", FIXED, paper="macs")
-BY_VALIDATION = Row("MaCS, validation-chosen", "macs", "validation")
-BY_TEST = Row("MaCS*, test-chosen", "macs", "test", paper="macs*")
-UNBOUNDED = Row("MCD without margin", "macs", unbounded=True)
+BASELINES = tuple(TableRow(name, name.lower(), paper=name.lower()) for name in ("OE", "Energy", "MixOE", "DivOE"))
+MSP, OE = TableRow("MSP", "msp", paper="msp"), BASELINES[0]
+MACS = TableRow(f"MaCS, m = {FIXED}", "macs", FIXED, paper="macs")
+BY_VALIDATION = TableRow("MaCS, validation-chosen", "macs", "validation")
+BY_TEST = TableRow("MaCS*, test-chosen", "macs", "test", paper="macs*")
+UNBOUNDED = TableRow("MCD without margin", "macs", unbounded=True)
 METHODS = (*BASELINES, MACS, BY_VALIDATION, BY_TEST)
 
 
@@ -59,7 +59,7 @@ class Part:
 
     ids: tuple[str, ...]
     nets: tuple[str, ...]
-    rows: tuple[Row, ...] = METHODS
+    rows: tuple[TableRow, ...] = METHODS
     metrics: tuple[str, ...] = ("auroc", "aupr", "fpr95")
 
 
@@ -90,7 +90,7 @@ def chosen_parts(targets: Sequence[str]) -> list[str]:
     return [part for part in PARTS if part in targets or "all" in targets]
 
 
-def places(part: Part, scale: Scale, only: "Only") -> dict[tuple[str, str], list[tuple[str, str]]]:
+def places(part: Part, scale: PaperScale, only: "Only") -> dict[tuple[str, str], list[tuple[str, str]]]:
     """Each ID set and network that is run for a part, with those of the paper that it stands for."""
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for id in part.ids:
@@ -114,7 +114,7 @@ class Only:
                     raise unknown(kind, name, list(known))
 
 
-def trainings(parts: Sequence[str], scale: Scale, only: Only, seeds: Sequence[int]) -> list[Training]:
+def trainings(parts: Sequence[str], scale: PaperScale, only: Only, seeds: Sequence[int]) -> list[Training]:
     """Every training that the parts need, each once, ID set by ID set, and every pretraining before what needs it."""
     found = dict.fromkeys(each for part in parts for each in _trainings(PARTS[part], scale, only, seeds))
     if not found:
@@ -122,7 +122,7 @@ def trainings(parts: Sequence[str], scale: Scale, only: Only, seeds: Sequence[in
     return sorted(found, key=lambda each: (each.id, each.net, each.seed, each.method != "msp"))
 
 
-def _trainings(part: Part, scale: Scale, only: Only, seeds: Sequence[int]) -> Iterator[Training]:
+def _trainings(part: Part, scale: PaperScale, only: Only, seeds: Sequence[int]) -> Iterator[Training]:
     for id, net in places(part, scale, only):
         for row in (MSP, *part.rows):
             yield from row.trainings(id, net, seeds, scale.margins)

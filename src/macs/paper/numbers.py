@@ -16,7 +16,7 @@ from macs.core.registry import unknown
 
 
 @dataclass(frozen=True)
-class Cell:
+class PrintedNumber:
     """One number of Tables 1 to 4, 6 and 7: the mean and standard error of a metric over 10 test trials.
 
     MaCS stands for the margin 0.5, MaCS* for the margin that Table 5 gives to the ID set and network.
@@ -35,7 +35,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Margin:
+class PrintedMargin:
     """One entry of Table 5: the margin behind MaCS*."""
 
     id: str
@@ -44,7 +44,7 @@ class Margin:
 
 
 @dataclass(frozen=True)
-class Curve:
+class PrintedCurve:
     """One line of Fig. 4: a metric of MaCS, averaged over `averaged_over(id)`, at each margin."""
 
     id: str
@@ -55,7 +55,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Bar:
+class PrintedBar:
     """One bar of Fig. 5: a metric averaged over `averaged_over(id)`, with the margin 0.5 (`bounded`) or without any."""
 
     id: str
@@ -66,7 +66,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Box:
+class PrintedBox:
     """One box of Fig. 1: the confidences, from 0 to 1, that a method trained on CIFAR-100 gives to a test set."""
 
     method: str
@@ -122,44 +122,44 @@ def averaged_over(id: str) -> tuple[str, ...]:
 
 
 @cache
-def _cells(number: int) -> tuple[Cell, ...]:
-    return tuple(Cell(table=number, **record) for record in _part(f"table {number}")["records"])
+def _cells(number: int) -> tuple[PrintedNumber, ...]:
+    return tuple(PrintedNumber(table=number, **record) for record in _part(f"table {number}")["records"])
 
 
-def table(number: int) -> list[Cell]:
+def table(number: int) -> list[PrintedNumber]:
     """The cells of Table 1, 2, 3, 4, 6 or 7, row by row as printed."""
     if number == 5:
         raise MacsError("Table 5 of the paper holds margins instead of metrics: use margins() for it.")
     return list(_cells(number))
 
 
-def margins() -> list[Margin]:
+def margins() -> list[PrintedMargin]:
     """Table 5."""
-    return [Margin(**record) for record in _part("table 5")["records"]]
+    return [PrintedMargin(**record) for record in _part("table 5")["records"]]
 
 
-def margin_curves() -> list[Curve]:
+def margin_curves() -> list[PrintedCurve]:
     """Fig. 4, panel by panel."""
     records = _part("figure 4")["records"]
-    return [Curve(**r | {"margins": tuple(r["margins"]), "values": tuple(r["values"])}) for r in records]
+    return [PrintedCurve(**r | {"margins": tuple(r["margins"]), "values": tuple(r["values"])}) for r in records]
 
 
-def bars() -> list[Bar]:
+def bars() -> list[PrintedBar]:
     """Fig. 5."""
-    return [Bar(**record) for record in _part("figure 5")["records"]]
+    return [PrintedBar(**record) for record in _part("figure 5")["records"]]
 
 
-def boxes() -> list[Box]:
+def boxes() -> list[PrintedBox]:
     """Fig. 1, from left to right."""
-    return [Box(**record) for record in _part("figure 1")["records"]]
+    return [PrintedBox(**record) for record in _part("figure 1")["records"]]
 
 
-def doubtful() -> list[Cell]:
+def doubtful() -> list[PrintedNumber]:
     """The cells whose printed mean the authors' other numbers contradict."""
     return [cell for number in TABLES for cell in table(number) if cell.likely is not None]
 
 
-def cells(number: int, **keys: str | None) -> list[Cell]:
+def cells(number: int, **keys: str | None) -> list[PrintedNumber]:
     """The cells of a table that have these keys, e.g. cells(3, ood="svhn", method="oe")."""
     found = table(number)
     for key, wanted in keys.items():
@@ -173,7 +173,7 @@ def cells(number: int, **keys: str | None) -> list[Cell]:
     return found
 
 
-def cell(number: int, **keys: str | None) -> Cell:
+def cell(number: int, **keys: str | None) -> PrintedNumber:
     """The one cell of a table that has these keys; keys that have a single value in the table may be left out."""
     found = cells(number, **keys)
     if len(found) > 1:

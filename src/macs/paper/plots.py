@@ -1,11 +1,13 @@
 """The paper's figures from our results, the paper's own numbers beside them where both measure the same."""
 
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
-from macs.paper import figures
+from macs import figures
+from macs.paper import numbers
+from macs.paper.comparison import Entry, Place, confidences, where
 from macs.paper.grid import PARTS, UNBOUNDED
 from macs.paper.reproduction import Lacking, Outcome
-from macs.paper.tables import Entry, Place, confidences, where
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +26,30 @@ def draw(part: str, outcome: Outcome, found: list[Entry]) -> "Figure":
     return _curves(outcome, drawn, found, source) if part == "figure4" else _bars(drawn, found, source)
 
 
+def paper_boxes() -> list[figures.BoxGroup]:
+    """Fig. 1 as printed."""
+    boxes = {
+        (box.method, box.data): figures.FiveNumbers(*(getattr(box, f.name) for f in fields(figures.FiveNumbers)))
+        for box in numbers.boxes()
+    }
+    methods = dict.fromkeys(method for method, _ in boxes)
+    return [figures.BoxGroup(m, "cifar100", "isun", boxes[m, "cifar100"], boxes[m, "isun"], "paper") for m in methods]
+
+
+def paper_curves() -> list[figures.MarginCurve]:
+    """Fig. 4 as printed, with the margins of Table 5."""
+    chosen = {(margin.id, margin.net): margin.margin for margin in numbers.margins()}
+    curves = numbers.margin_curves()
+    return [
+        figures.MarginCurve(**asdict(curve), chosen=chosen[curve.id, curve.net], source="paper") for curve in curves
+    ]
+
+
+def paper_bars() -> list[figures.BoundBar]:
+    """Fig. 5 as printed."""
+    return [figures.BoundBar(bar.id, bar.metric, bar.bounded, bar.value, source="paper") for bar in numbers.bars()]
+
+
 def _boxes(outcome: Outcome) -> "Figure":
     (place,) = where("figure1", outcome)
     ood = outcome.setup.scale.ood["isun"]
@@ -38,7 +64,7 @@ def _boxes(outcome: Outcome) -> "Figure":
         )
         for row in PARTS["figure1"].rows
     ]
-    return figures.confidence_boxes([*groups, *(figures.paper_boxes() if place.itself else [])])
+    return figures.confidence_boxes([*groups, *(paper_boxes() if place.itself else [])])
 
 
 def _densities(outcome: Outcome) -> "Figure":
@@ -74,9 +100,7 @@ def _curves(outcome: Outcome, drawn: list[Place], found: list[Entry], source: st
                 )
             )
     own = {(place.id, place.net) for place in drawn if place.itself}
-    return figures.margin_curves(
-        [*curves, *(curve for curve in figures.paper_curves() if (curve.id, curve.net) in own)]
-    )
+    return figures.margin_curves([*curves, *(curve for curve in paper_curves() if (curve.id, curve.net) in own)])
 
 
 def _bars(drawn: list[Place], found: list[Entry], source: str) -> "Figure":
@@ -89,7 +113,7 @@ def _bars(drawn: list[Place], found: list[Entry], source: str) -> "Figure":
         for entry in found
         if entry.block in ids
     ]
-    return figures.bound_bars([*bars, *(bar for bar in figures.paper_bars() if bar.id in own)])
+    return figures.bound_bars([*bars, *(bar for bar in paper_bars() if bar.id in own)])
 
 
 def _complete(place: Place, found: list[Entry]) -> bool:

@@ -7,12 +7,13 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from macs import figures
 from macs.core.files import write_text
-from macs.evaluation.tables import CONVENTIONS
-from macs.paper import figures, numbers, plots, writing
+from macs.metrics import get
+from macs.paper import numbers, plots, writing
+from macs.paper.comparison import Entry, Place, entries, where
 from macs.paper.grid import BY_TEST, BY_VALIDATION, FIXED, MACS, PARTS, UNBOUNDED
 from macs.paper.reproduction import Lacking, Outcome
-from macs.paper.tables import Entry, Place, entries, where
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def _notes(part: str, outcome: Outcome, found: list[Entry]) -> list[str]:
         )
         if len(outcome.seeds) > 1:
             notes.append("seeds ±: standard deviation over the training seeds, which the draws know nothing of.")
-        notes.append(CONVENTIONS.replace("\n", " "))
+        metrics = [get(name) for name in PARTS[part].metrics if name != "accuracy"]
+        notes += [f"{metric.title}: {metric.convention}." for metric in metrics]
     rows = PARTS[part].rows
     if BY_TEST in rows:
         notes.append("MaCS* is test-chosen: its margin is the best on the OOD test sets, so it is not ranked.")

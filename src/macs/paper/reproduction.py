@@ -16,7 +16,7 @@ from macs.experiments.cells import Cell, Result
 from macs.experiments.margins import Choice, Point, chosen_margin, plateaus
 from macs.metrics import FprRule
 from macs.paper.bench import Bench, Setup, bench
-from macs.paper.grid import Only, Row, Training, trainings
+from macs.paper.grid import Only, TableRow, Training, trainings
 
 
 class Lacking(Exception):
@@ -56,7 +56,7 @@ class Outcome:
     def chosen(self, id: str, net: str, on: Choice) -> float:
         return chosen_margin(self.points(id, net), on)
 
-    def row(self, row: Row, id: str, net: str) -> tuple[float | None, list[Result]]:
+    def row(self, row: TableRow, id: str, net: str) -> tuple[float | None, list[Result]]:
         """The margin of a row and its results, one a seed."""
         margin = self.chosen(id, net, row.margin) if isinstance(row.margin, str) else row.margin
         found = [Training(id, net, row.method, margin, row.unbounded, seed) for seed in self.seeds]

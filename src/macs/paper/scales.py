@@ -16,7 +16,7 @@ OOD = ("textures", "isun", "lsun-c", "svhn", "places365")
 
 
 @dataclass(frozen=True)
-class Scale:
+class PaperScale:
     name: str
     about: str  # what it leaves out, for whoever reads the tables
     pretraining: Recipe
@@ -40,7 +40,7 @@ def themselves(names: tuple[str, ...]) -> dict[str, str]:
     return {name: name for name in names}
 
 
-FULL = Scale(
+FULL = PaperScale(
     name="full",
     about="The paper's protocol: 100 epochs of pretraining, 10 of fine-tuning, 128 ID images and 128 outliers a step.",
     pretraining=PRETRAINING,
@@ -60,7 +60,7 @@ LAB = replace(
     limit=2000,
     complete=False,
 )
-SMOKE = Scale(
+SMOKE = PaperScale(
     name="smoke",
     about="A rehearsal: handwritten digits stand for every ID set, small networks for the paper's; no number compares.",
     pretraining=replace(PRETRAINING, epochs=4, batch_in=32, dropout=0.0, size=16, precision="float32"),

@@ -11,17 +11,16 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from macs.evaluation.tables import TITLES
-from macs.paper.tables import Entry
+from macs.metrics import available
+from macs.paper.comparison import Entry
 
 Mark = Literal["", "best", "second"]
 Text = tuple[str, Mark]
-HEADINGS = {**TITLES, "accuracy": "ID-ACC ↑"}
 RANKED = ("auroc", "aupr", "fpr95", "accuracy")
 
 
 @dataclass(frozen=True)
-class Block:
+class TableBlock:
     """Rows of text under one title; a section is a run of rows about one OOD set."""
 
     title: str
@@ -29,7 +28,7 @@ class Block:
     sections: dict[str, list[list[Text]]]
 
 
-def blocks(found: Sequence[Entry], metrics_at_once: int = 9) -> list[Block]:
+def blocks(found: Sequence[Entry], metrics_at_once: int = 9) -> list[TableBlock]:
     """Entries as rows: one line a method, for each metric the paper's number, ours, and the difference.
 
     What has no number of ours at all is left out; the notes say why.
@@ -43,7 +42,7 @@ def blocks(found: Sequence[Entry], metrics_at_once: int = 9) -> list[Block]:
     return made
 
 
-def _block(title: str, found: list[Entry], metrics: list[str]) -> Block:
+def _block(title: str, found: list[Entry], metrics: list[str]) -> TableBlock:
     columns = [(metric, *column) for metric in metrics for column in _columns([e for e in found if e.metric == metric])]
     sections: dict[str, list[list[Text]]] = {}
     for section in dict.fromkeys(entry.section for entry in found):
@@ -51,7 +50,13 @@ def _block(title: str, found: list[Entry], metrics: list[str]) -> Block:
         rows = dict.fromkeys(entry.row for entry in here)
         texts = [make([entry for entry in here if entry.metric == metric]) for metric, _, make in columns]
         sections[section] = [[(row, ""), *cells] for row, *cells in zip(rows, *texts, strict=True)]
-    return Block(title, ("", *(f"{HEADINGS.get(metric, metric)} {name}" for metric, name, _ in columns)), sections)
+    return TableBlock(title, ("", *(f"{heading(metric)} {name}" for metric, name, _ in columns)), sections)
+
+
+def heading(metric: str) -> str:
+    """What a column is called; what is no metric, such as a quartile, stands as it is."""
+    headings = {each.name: each.heading for each in available()}
+    return {**headings, "accuracy": "ID-ACC ↑"}.get(metric, metric)
 
 
 def _columns(found: list[Entry]) -> list[tuple[str, Callable[[list[Entry]], list[Text]]]]:
@@ -85,7 +90,7 @@ def ranks(values: Sequence[float | None], metric: str) -> list[Mark]:
     if metric not in RANKED:
         return [""] * len(values)
     rounded = [None if value is None else round(value, 2) for value in values]
-    order = sorted({value for value in rounded if value is not None}, reverse="↑" in HEADINGS[metric])
+    order = sorted({value for value in rounded if value is not None}, reverse="↑" in heading(metric))
     places: dict[float | None, Mark] = dict(zip(order, ("best", "second"), strict=False))
     return [places.get(value, "") for value in rounded]
 

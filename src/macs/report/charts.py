@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from macs.evaluation import Evaluation
 from macs.report.findings import Judged
-from macs.report.thresholds import Confidences, Thresholds, written
+from macs.report.thresholds import ConfidenceArray, Thresholds, written
 
 BINS = 200
 SMOOTHING = 0.02  # standard deviation of the density's kernel, as a share of the axis
@@ -160,6 +160,6 @@ class Box:
     at: list[float]  # percent of the axis
 
 
-def box(axis: Axis, name: str, style: str, confidences: Confidences) -> Box:
+def box(axis: Axis, name: str, style: str, confidences: ConfidenceArray) -> Box:
     numbers = np.quantile(confidences, [0.05, 0.25, 0.5, 0.75, 0.95])
     return Box(name, style, numbers.tolist(), in_percent(axis.at(numbers)))

@@ -14,7 +14,6 @@ from macs.data import ImageSet
 from macs.data.fitness import warn_of_guessing
 from macs.evaluation import Evaluation, measure, run_net
 from macs.evaluation.measurement import check_sets
-from macs.methods.macs import MarginBoundedConfidence
 from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder
 
@@ -30,7 +29,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingRecord:
     """What a run folder tells of a training."""
 
     recipe: Recipe
@@ -44,7 +43,7 @@ class Findings:
     known: Judged
     unknown: list[Judged]
     evaluation: Evaluation
-    training: Training | None
+    training: TrainingRecord | None
 
 
 def find(
@@ -77,10 +76,8 @@ def find(
     return Findings(known, unknown, numbers, training)
 
 
-def read_training(folder: Path) -> Training:
+def read_training(folder: Path) -> TrainingRecord:
     """The recipe and the epochs of a run."""
     recipe, epochs = RunFolder(folder).recipe, RunFolder(folder).epochs()
     method = methods.build(recipe)
-    bounded = isinstance(method, MarginBoundedConfidence) and (method.variant, method.reduction) == ("margin", "mean")
-    margin: float | None = getattr(method, "margin", None)
-    return Training(recipe, margin, margin if bounded else None, epochs)
+    return TrainingRecord(recipe, getattr(method, "margin", None), method.gap_limit, epochs)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from macs.report.charts import Axis, Chart, Curve, Tick, path
-from macs.report.findings import Training
+from macs.report.findings import TrainingRecord
 from macs.training.runs import Epoch
 
 
@@ -18,7 +18,7 @@ class Panel:
     limit: float | None = None
 
 
-def charts(training: Training) -> list[tuple[str, Chart]]:
+def charts(training: TrainingRecord) -> list[tuple[str, Chart]]:
     """The plots with their titles; a training without outliers has no confidences of outliers and no gap."""
     epochs = training.epochs
     if not epochs:

@@ -14,9 +14,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-import macs
-from macs.evaluation.tables import TITLES, with_error
-from macs.report import charts, history, pictures, thresholds
+from macs.core.version import __version__
+from macs.evaluation.tables import threshold, with_error
+from macs.metrics import shown
+from macs.report import charts, history, thresholds, thumbnails
 from macs.report.findings import Findings
 
 FOLDER = Path(__file__).parent
@@ -47,7 +48,7 @@ def render(findings: Findings) -> str:
         style=Markup(style),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        version=macs.__version__,
+        version=__version__,
         **content(findings),
     )
     # A file name that is not valid UTF-8 reaches us with surrogates in it, which cannot be written.
@@ -74,15 +75,16 @@ def content(findings: Findings) -> dict[str, Any]:
                 "result": result,
                 "caught": 1 - share,
                 "density": charts.density(axis, known, each, style),
-                "pictures": pictures.most_confident(each, classes, count),
+                "pictures": thumbnails.most_confident(each, classes, count),
             }
             for each, style, result, share in zip(
                 unknown, styles, evaluation.sets, choice.shares[1:, start], strict=True
             )
         ],
-        "pictures": pictures.least_confident(known, classes, count),
+        "pictures": thumbnails.least_confident(known, classes, count),
         "evaluation": evaluation,
-        "metrics": list(TITLES),
+        "metrics": shown(),
+        "fpr_threshold": threshold(evaluation),
         "drawn": evaluation.drawn,
         "by_auroc": sorted(evaluation.sets, key=lambda result: result.full.auroc),
         "training": findings.training,

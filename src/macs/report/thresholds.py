@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Confidences = NDArray[np.floating[Any]]
+ConfidenceArray = NDArray[np.floating[Any]]
 
 PER_SET = 200  # thresholds at each half percent of each set
 BETWEEN = 100  # and at equal distances, for where there are no images
@@ -43,7 +43,7 @@ class Thresholds:
         return next((index for index, share in enumerate(caught) if share >= percent / 100), len(self.values) - 1)
 
 
-def choose(sets: Sequence[Confidences]) -> Thresholds:
+def choose(sets: Sequence[ConfidenceArray]) -> Thresholds:
     """Thresholds for sets of confidences, the known set first.
 
     They lie at each half percent of every set, where the counts change, and evenly between. Exactly the thresholds of

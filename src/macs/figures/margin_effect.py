@@ -1,18 +1,15 @@
-"""The paper's Figs. 4 and 5: what the margin does to detection. Metrics are in percent, as in macs.paper.numbers."""
+"""The paper's Figs. 4 and 5: what the margin does to detection. Metrics are in percent."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from macs.core.errors import MacsError
-from macs.core.registry import unknown
-from macs.evaluation.tables import TITLES
-from macs.paper import numbers
-from macs.paper.figures._drawing import (
+from macs.figures._drawing import (
     COLUMN,
     PAGE,
     Look,
@@ -26,6 +23,7 @@ from macs.paper.figures._drawing import (
     style,
     with_source,
 )
+from macs.metrics import available, get
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,18 +56,6 @@ class BoundBar:
     value: float
     error: float | None = None
     source: str = "ours"
-
-
-def paper_curves() -> list[MarginCurve]:
-    """Fig. 4 as printed, with the margins of Table 5."""
-    chosen = {(margin.id, margin.net): margin.margin for margin in numbers.margins()}
-    curves = numbers.margin_curves()
-    return [MarginCurve(**asdict(curve), chosen=chosen[curve.id, curve.net], source="paper") for curve in curves]
-
-
-def paper_bars() -> list[BoundBar]:
-    """Fig. 5 as printed."""
-    return [BoundBar(bar.id, bar.metric, bar.bounded, bar.value, source="paper") for bar in numbers.bars()]
 
 
 @style()
@@ -183,7 +169,7 @@ def _draw_bar(axes: "Axes", bar: BoundBar, x: float, width: float, start: float,
 def _axis_start(metric: str, low: float) -> float:
     """Zero; or, if higher is better and all bars are high, a ten below the lowest that leaves it something to show."""
     ten = 10.0 * math.floor((low - 4) / 10)
-    return ten if ten >= 50 and "↑" in TITLES[metric] else 0.0
+    return ten if ten >= 50 and get(metric).better == "higher" else 0.0
 
 
 def _scale(axes: "Axes", start: float, top: float) -> None:
@@ -202,11 +188,10 @@ def _metrics(items: Sequence[MarginCurve] | Sequence[BoundBar]) -> list[str]:
     """The metrics of these items in the order of our tables."""
     there = every(items, "metric")
     for metric in there:
-        if metric not in TITLES:
-            raise unknown("metric", metric, list(TITLES))
-    return [metric for metric in TITLES if metric in there]
+        get(metric)
+    return [metric.name for metric in available() if metric.name in there]
 
 
 def _title(metric: str) -> str:
-    title, arrow = TITLES[metric].split()
+    title, arrow = get(metric).heading.rsplit(maxsplit=1)
     return f"{title} (%) {arrow}"

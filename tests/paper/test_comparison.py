@@ -14,11 +14,11 @@ from macs.evaluation.tables import plain_text
 from macs.experiments.cells import Result
 from macs.paper import numbers, writing
 from macs.paper.bench import Setup
+from macs.paper.comparison import Entry, entries
 from macs.paper.grid import PARTS, Only, Training, trainings
 from macs.paper.publish import publish
 from macs.paper.reproduction import Outcome
-from macs.paper.scales import FULL, SMOKE, Scale
-from macs.paper.tables import Entry, entries
+from macs.paper.scales import FULL, SMOKE, PaperScale
 from macs.paper.writing import blocks, comma_separated, latex, markdown, ranks, tex
 
 ONLY = Only(("cifar10", "svhn"), ("wrn-40-2", "allconv"))
@@ -36,7 +36,7 @@ def result(seed: int, names: tuple[str, ...]) -> Result:
     return Result(validation, test, conf, (0.3,), str(seed))
 
 
-def outcome(parts: list[str], scale: Scale = FULL, seeds: tuple[int, ...] = (0,), without: str = "") -> Outcome:
+def outcome(parts: list[str], scale: PaperScale = FULL, seeds: tuple[int, ...] = (0,), without: str = "") -> Outcome:
     made = Outcome(Setup(scale, Path("out")), seeds, ONLY)
     for number, training in enumerate(trainings(parts, scale, ONLY, seeds)):
         names = tuple(name for name in scale.ood_sets(training.id).values() if name != without)

@@ -15,7 +15,7 @@ from macs.evaluation import Evaluation
 from macs.experiments.margins import Choice, deviation
 from macs.metrics import mean_and_error
 from macs.paper import numbers
-from macs.paper.grid import PARTS, Row, places
+from macs.paper.grid import PARTS, TableRow, places
 from macs.paper.reproduction import Lacking, Outcome
 
 QUARTILES = {"quartile_low": 25, "median": 50, "quartile_high": 75}
@@ -91,7 +91,7 @@ def _averages(part: str, outcome: Outcome) -> Iterator[Entry]:
     """Means over the OOD sets: Tables 1, 2, 6 and 7, Figs. 4 and 5."""
     rows = PARTS[part].rows
     if part == "figure4":
-        rows = tuple(Row(f"m = {margin:g}", "macs", margin) for margin in outcome.setup.scale.margins)
+        rows = tuple(TableRow(f"m = {margin:g}", "macs", margin) for margin in outcome.setup.scale.margins)
     for place in where(part, outcome):
         for row in rows:
             for metric in PARTS[part].metrics:
@@ -108,7 +108,7 @@ def _by_ood_set(part: str, outcome: Outcome) -> Iterator[Entry]:
                     yield _entry(part, outcome, place, row, metric, name)
 
 
-def _entry(part: str, outcome: Outcome, place: Place, row: Row, metric: str, ood: str | None) -> Entry:
+def _entry(part: str, outcome: Outcome, place: Place, row: TableRow, metric: str, ood: str | None) -> Entry:
     """A row's metric, averaged over the OOD sets or on the one that stands for the paper's `ood`."""
     scale = outcome.setup.scale
     ours = scale.ood[ood] if ood else ""
@@ -147,7 +147,7 @@ def _values(evaluation: Evaluation, metric: str, ood: str) -> tuple[list[float],
     raise Lacking("missing", f"{ood} is not there")
 
 
-def _with_paper(entry: Entry, place: Place, row: Row, ood: str | None) -> Entry:
+def _with_paper(entry: Entry, place: Place, row: TableRow, ood: str | None) -> Entry:
     """The entry with what the paper prints there, if anything."""
     if entry.part == "figure4":
         for curve in numbers.margin_curves():
@@ -199,7 +199,7 @@ def _boxes(part: str, outcome: Outcome) -> Iterator[Entry]:
                         yield replace(entry, lacking=reason.word, why=str(reason))
 
 
-def confidences(outcome: Outcome, place: Place, row: Row, images: str) -> NDArray[np.float32]:
+def confidences(outcome: Outcome, place: Place, row: TableRow, images: str) -> NDArray[np.float32]:
     """The confidences of a row's first seed on an OOD set, or on the ID test images: "id"."""
     kept = outcome.row(row, place.id, place.net)[1][0].confidences
     if images not in kept:

@@ -15,7 +15,7 @@ EDGE = 64  # larger images are shown at this size: a hundred of them must stay b
 
 
 @dataclass(frozen=True)
-class Picture:
+class Thumbnail:
     uri: str
     name: str  # its file, or its place in the set
     truth: str | None  # its class, where the set has classes
@@ -24,22 +24,24 @@ class Picture:
     confidence: float
 
 
-def most_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Picture]:
+def most_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Thumbnail]:
     """Unknown images that the network is surest of."""
     order = np.argsort(-judged.confidences, kind="stable")[:count]
-    return [_picture(judged, classes, int(i), False) for i in order]
+    return [_thumbnail(judged, classes, int(i), False) for i in order]
 
 
-def least_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Picture]:
+def least_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Thumbnail]:
     """Known images that the network is least sure of."""
     order = np.argsort(judged.confidences, kind="stable")[:count]
     labels = judged.images.labels
-    return [_picture(judged, classes, int(i), labels is not None and labels[i] == judged.predictions[i]) for i in order]
+    return [
+        _thumbnail(judged, classes, int(i), labels is not None and labels[i] == judged.predictions[i]) for i in order
+    ]
 
 
-def _picture(judged: Judged, classes: Sequence[str], i: int, right: bool) -> Picture:
+def _thumbnail(judged: Judged, classes: Sequence[str], i: int, right: bool) -> Thumbnail:
     images, predicted = judged.images, int(judged.predictions[i])
-    return Picture(
+    return Thumbnail(
         uri=png_uri(images.pixels[np.array([i])][0]),
         name=images.name_of(i),
         truth=None if images.labels is None else images.classes[images.labels[i]],

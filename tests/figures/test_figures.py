@@ -15,10 +15,11 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
+from macs import figures
 from macs.core.errors import MacsError
-from macs.paper import figures, numbers
-from macs.paper.figures import BoundBar, BoxGroup, DensityPanel, MarginCurve
-from macs.paper.figures.confidences import reflected_density
+from macs.figures import BoundBar, BoxGroup, DensityPanel, MarginCurve
+from macs.figures.confidences import reflected_density
+from macs.paper import numbers, plots
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -58,19 +59,19 @@ def ours(bars: list[BoundBar]) -> list[BoundBar]:
 
 
 DRAWN = {
-    "boxes": lambda: figures.confidence_boxes(figures.paper_boxes()),
+    "boxes": lambda: figures.confidence_boxes(plots.paper_boxes()),
     "boxes of two sources": lambda: figures.confidence_boxes(
-        [*figures.paper_boxes(), BoxGroup("macs", "cifar100", "isun", confidences(0, 3, 1), confidences(1, 1, 3))]
+        [*plots.paper_boxes(), BoxGroup("macs", "cifar100", "isun", confidences(0, 3, 1), confidences(1, 1, 3))]
     ),
     "densities": lambda: figures.densities(panels()),
     "densities of one row": lambda: figures.densities(panels()[:2]),
-    "curves": lambda: figures.margin_curves(figures.paper_curves()),
+    "curves": lambda: figures.margin_curves(plots.paper_curves()),
     "sweep": lambda: figures.margin_curves(sweep()),
     "sweep of a folder": lambda: figures.margin_curves(
         [replace(curve, id="/home/someone/data/pictures/of/mushrooms", net="my_own_module:Net") for curve in sweep()]
     ),
-    "bars": lambda: figures.bound_bars(figures.paper_bars()),
-    "bars of two sources": lambda: figures.bound_bars([*figures.paper_bars(), *ours(figures.paper_bars())]),
+    "bars": lambda: figures.bound_bars(plots.paper_bars()),
+    "bars of two sources": lambda: figures.bound_bars([*plots.paper_bars(), *ours(plots.paper_bars())]),
 }
 
 
@@ -246,7 +247,7 @@ def test_a_sweep_without_choice_marks_none():
 
 
 def test_sources_are_never_joined():
-    paper = [curve for curve in figures.paper_curves() if curve.id == "cifar10"]
+    paper = [curve for curve in plots.paper_curves() if curve.id == "cifar10"]
     mine = [replace(curve, values=[v - 1 for v in curve.values], source="ours") for curve in paper]
     figure = figures.margin_curves([*paper, *mine])
     title, labels = legend_of(figure)
@@ -261,7 +262,7 @@ def test_sources_are_never_joined():
     assert len({line.get_linestyle() + str(line._dash_pattern) for line in lines.values()}) == 4
 
     group = BoxGroup("macs", "cifar100", "isun", [0.5, 1.0], [0.1, 0.2])
-    (axes,) = figures.confidence_boxes([*figures.paper_boxes(), group]).axes
+    (axes,) = figures.confidence_boxes([*plots.paper_boxes(), group]).axes
     assert [label.get_text() for label in axes.get_xticklabels()][2:] == ["MaCS\n(paper)", "MaCS\n(ours)"]
 
     two = [replace(panel, source=source) for panel, source in zip(panels(), ["ours", "theirs"], strict=False)]
@@ -310,7 +311,7 @@ def test_one_bar_alone(value, error, start):
 
 
 def test_a_name_too_long_for_the_figure_keeps_its_legend():
-    bars = [replace(bar, source=source * 60) for source in "ab" for bar in figures.paper_bars()]
+    bars = [replace(bar, source=source * 60) for source in "ab" for bar in plots.paper_bars()]
     assert len(legend_of(figures.bound_bars(bars))[1]) == 4
 
 
@@ -373,8 +374,8 @@ def test_another_process_and_user_get_the_same_bytes(tmp_path):
     """Whatever the hash seed and matplotlibrc are; and matplotlib comes in only with the first figure."""
     (tmp_path / "matplotlibrc").write_text("font.size: 30\naxes.grid: True\nlines.linewidth: 9\n")
     code = (
-        "import sys, pathlib; from macs.paper import figures as f; print('matplotlib' in sys.modules);"
-        "f.save(f.confidence_boxes(f.paper_boxes()), pathlib.Path(sys.argv[1]));"
+        "import sys, pathlib; from macs import figures as f; from macs.paper.plots import paper_boxes;"
+        "print('matplotlib' in sys.modules); f.save(f.confidence_boxes(paper_boxes()), pathlib.Path(sys.argv[1]));"
         "print('torch' in sys.modules)"
     )
     theirs = {"PYTHONHASHSEED": "7", "MATPLOTLIBRC": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}

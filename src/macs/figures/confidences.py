@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from macs.core.errors import MacsError
-from macs.paper import numbers
-from macs.paper.figures._drawing import (
+from macs.figures._drawing import (
     COLUMN,
     PAGE,
     Look,
@@ -22,7 +21,6 @@ from macs.paper.figures._drawing import (
     style,
     with_source,
 )
-from macs.paper.numbers import Box
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,14 +30,25 @@ GRID = 256  # points of a density
 
 
 @dataclass(frozen=True)
+class FiveNumbers:
+    """What a box shows, where the confidences themselves are not known."""
+
+    whisker_low: float
+    quartile_low: float
+    median: float
+    quartile_high: float
+    whisker_high: float
+
+
+@dataclass(frozen=True)
 class BoxGroup:
-    """A pair of boxes of Fig. 1: a method's confidences on ID and on OOD images, or a Box that sums them up."""
+    """A pair of boxes of Fig. 1: a method's confidences on ID and on OOD images, or five numbers that sum them up."""
 
     method: str
     id_name: str
     ood_name: str
-    conf_in: ArrayLike | Box
-    conf_out: ArrayLike | Box
+    conf_in: ArrayLike | FiveNumbers
+    conf_out: ArrayLike | FiveNumbers
     source: str = "ours"
 
 
@@ -55,13 +64,6 @@ class DensityPanel:
     id_name: str
     ood_name: str
     source: str = "ours"
-
-
-def paper_boxes() -> list[BoxGroup]:
-    """Fig. 1 as printed."""
-    boxes = {(box.method, box.data): box for box in numbers.boxes()}
-    methods = dict.fromkeys(method for method, _ in boxes)
-    return [BoxGroup(m, "cifar100", "isun", boxes[m, "cifar100"], boxes[m, "isun"], "paper") for m in methods]
 
 
 @style()
@@ -152,11 +154,11 @@ def reflected_density(confidences: NDArray[np.float64]) -> tuple[NDArray[np.floa
     return (edges[:-1] + edges[1:]) / 2, density
 
 
-def _five_numbers(confidences: ArrayLike | Box, what: str) -> dict[str, Any]:
+def _five_numbers(confidences: ArrayLike | FiveNumbers, what: str) -> dict[str, Any]:
     """A box in the words of matplotlib."""
     from matplotlib.cbook import boxplot_stats
 
-    if not isinstance(confidences, Box):
+    if not isinstance(confidences, FiveNumbers):
         stats: dict[str, Any] = boxplot_stats(_finite(confidences, what))[0]
         return stats
     whiskers = {"whislo": confidences.whisker_low, "whishi": confidences.whisker_high}

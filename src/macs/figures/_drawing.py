@@ -17,7 +17,7 @@ from macs.core.files import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 
 COLUMN, PAGE = 3.5, 7.16  # inches: a column and the text width of the IEEE's two-column format
 NAMES = {  # how papers write our names; any other name stands as it is
@@ -166,9 +166,9 @@ def save(figure: "Figure", stem: Path) -> list[Path]:
     return paths
 
 
-def distinct(items: Sequence[Item], key: Callable[[Item], Hashable], kind: str) -> dict[Hashable, Item]:
+def distinct(items: Sequence[T], key: Callable[[T], Hashable], kind: str) -> dict[Hashable, T]:
     """The items by key: at least one, and none twice."""
-    found: dict[Hashable, Item] = {}
+    found: dict[Hashable, T] = {}
     for item in items:
         if key(item) in found:
             raise MacsError(f"The {kind} {key(item)} is given twice; leave one out.")

@@ -1,0 +1,142 @@
+"""What an evaluation found: the numbers of one score, or of several, to print as tables or to keep as JSON."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from macs import metrics
+from macs.evaluation.protocol import Protocol
+from macs.metrics import OODMetrics, mean_and_error
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class SetResult:
+    """One OOD set against the ID test set."""
+
+    name: str
+    images: int
+    full: OODMetrics
+    draws: list[OODMetrics]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The numbers of one network, as shares in [0, 1]; print it for a table, `as_dict()` for everything."""
+
+    id: str
+    images: int
+    score: str
+    protocol: Protocol
+    accuracy: float
+    draw_accuracies: list[float]
+    sets: list[SetResult]
+
+    @property
+    def drawn(self) -> int:
+        """ID images in a draw."""
+        return self.protocol.size(self.images)
+
+    def mean(self, metric: str) -> float:
+        """The mean over the OOD sets, full protocol."""
+        return float(np.mean([result.full[metric] for result in self.sets]))
+
+    def draw_means(self, metric: str) -> list[float]:
+        """The mean over the OOD sets in each draw."""
+        per_set = [[draw[metric] for draw in result.draws] for result in self.sets]
+        return [float(value) for value in np.mean(per_set, axis=0)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, per draw, with the conventions spelt out."""
+        accuracy, accuracy_error = mean_and_error(self.draw_accuracies)
+        summaries = {metric: mean_and_error(self.draw_means(metric)) for metric in self.sets[0].full}
+        return {
+            "conventions": {"confidence": f"{self.score}; higher means ID", **conventions(self)},
+            "protocol": asdict(self.protocol),
+            "id": {"name": self.id, "images": self.images, "accuracy": self.accuracy},
+            "ood": {
+                result.name: {
+                    "images": result.images,
+                    "full": dict(result.full),
+                    "draws": [dict(draw) for draw in result.draws],
+                }
+                for result in self.sets
+            },
+            "mean": {
+                "full": {metric: self.mean(metric) for metric in summaries},
+                "draws": {metric: {"mean": m, "error": e} for metric, (m, e) in summaries.items()},
+                "accuracy": {"mean": accuracy, "error": accuracy_error, "draws": self.draw_accuracies},
+            },
+        }
+
+    def table(self, metrics: Sequence[str] | None = None) -> "RenderableType":
+        """Both protocols as tables of these metrics, by default of those that every table has."""
+        from macs.evaluation.tables import evaluation_tables
+
+        return evaluation_tables(self, metrics)
+
+    def __rich__(self) -> "RenderableType":
+        return self.table()
+
+    def __str__(self) -> str:
+        from macs.evaluation.tables import plain_text
+
+        return plain_text(self)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Several scores of one network, the best first by mean AUROC; print it for a table, `as_dict()` for everything.
+
+    It is a comparison on test sets. Whoever picks a score by it has to measure that score on other sets.
+    """
+
+    evaluations: list[Evaluation]
+    left_out: dict[str, str]  # score -> why
+    train: str  # the ID training images that some scores are fitted to; empty where none is
+    train_images: int
+    fitted: list[str]  # the scores that are
+
+    def __getitem__(self, score: str) -> Evaluation:
+        return {each.score: each for each in self.evaluations}[score]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, score by score in the order of the ranking."""
+        first = self.evaluations[0]
+        each = {evaluation.score: evaluation.as_dict() for evaluation in self.evaluations}
+        return {
+            "conventions": {"confidence": "higher means ID", **conventions(first)},
+            "protocol": asdict(first.protocol),
+            "id": first.as_dict()["id"],
+            "fitted": {"train": self.train, "images": self.train_images, "scores": self.fitted},
+            "scores": {name: {"ood": value["ood"], "mean": value["mean"]} for name, value in each.items()},
+            "left_out": self.left_out,
+        }
+
+    def table(self, metrics: Sequence[str] | None = None) -> "RenderableType":
+        """One row per score, with these metrics, by default with those that every table has."""
+        from macs.evaluation.tables import ranking_table
+
+        return ranking_table(self, metrics)
+
+    def __rich__(self) -> "RenderableType":
+        return self.table()
+
+    def __str__(self) -> str:
+        from macs.evaluation.tables import plain_text
+
+        return plain_text(self)
+
+
+def conventions(evaluation: Evaluation) -> dict[str, str]:
+    """What the numbers mean, for those who read them without us."""
+    return {
+        "unit": "shares between 0 and 1",
+        **{name: metrics.get(name).convention for name in evaluation.sets[0].full},
+        "fpr_rule": f"{evaluation.protocol.fpr_rule} threshold",
+        "error": "standard error over draws (ddof 1); draws resample one network's confidences",
+    }
