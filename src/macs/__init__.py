@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from macs import data, evaluation, experiments, losses, methods, metrics, nets, report, scores, training
     from macs.core.errors import MacsError
+    from macs.core.memory import keep_freed_memory
     from macs.data import ImageSet
     from macs.detector import Detector
     from macs.evaluation import evaluate
@@ -32,6 +33,7 @@ __all__ = [
     "evaluation",
     "experiments",
     "finetune",
+    "keep_freed_memory",
     "losses",
     "methods",
     "metrics",
@@ -66,6 +68,7 @@ __getattr__ = lazily(
         "Recipe": "macs.training.recipe",
         "evaluate": "macs.evaluation",
         "finetune": "macs.training",
+        "keep_freed_memory": "macs.core.memory",
         "pretrain": "macs.training",
     },
 )
