@@ -269,6 +269,27 @@ def arguments(on_disk: Path, id: str = "mine", weights: str = "net.safetensors")
     return ["evaluate", *network, "--ood", on_disk / "unknown.npy", "--id", on_disk / id]
 
 
+def test_settings_of_scores_are_given_by_their_names(on_disk, capsys):
+    def aurocs(*words: object) -> dict[str, float]:
+        run(*arguments(on_disk), *words, "--json")
+        told = json.loads(capsys.readouterr().out)["scores"]
+        return {name: each["mean"]["full"]["auroc"] for name, each in told.items()}
+
+    plain, set_ = aurocs("--score", "knn", "msp"), aurocs("--score", "knn", "msp", "--score.k", 1)
+    assert plain["msp"] == set_["msp"] and plain["knn"] != set_["knn"]
+    assert "no setting of msp called 'k'" in refused(capsys, *arguments(on_disk), "--score", "msp", "--score.k", 1)
+
+
+def test_a_fitted_score_stays_as_it_is(train, known_test, sets):
+    net = learner()
+    fitted = KNN(k=5).fit(scores.know(net, train, precision="float32"))
+    found = macs.evaluate(net, known_test, sets, score=fitted, precision="float32", progress=False)
+    again = macs.evaluate(net, known_test, sets, score=KNN(k=5), train=train, precision="float32", progress=False)
+    assert found.sets == again.sets and found.score == again.score == "KNN(k=5)"
+    with pytest.raises(MacsError, match="fitted to another network"):
+        macs.evaluate(learner(1), known_test, sets, score=fitted, progress=False)
+
+
 def test_the_command_refuses_wrong_scores_in_one_sentence(on_disk, capsys):
     assert "no labels" in refused(capsys, *arguments(on_disk, "unknown.npy"))
     for id, name, words in (("mine", "knnn", "did you mean 'knn'"), ("undivided", "knn", "not divided into train")):
