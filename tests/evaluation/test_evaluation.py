@@ -275,8 +275,11 @@ def test_settings_of_scores_are_given_by_their_names(on_disk, capsys):
         told = json.loads(capsys.readouterr().out)["scores"]
         return {name: each["mean"]["full"]["auroc"] for name, each in told.items()}
 
-    plain, set_ = aurocs("--score", "knn", "msp"), aurocs("--score", "knn", "msp", "--score.k", 1)
-    assert plain["msp"] == set_["msp"] and plain["knn"] != set_["knn"]
+    net, load = nets.load(on_disk / "net.safetensors", "wrn-10-1"), macs.data.load
+    test, unknown = load(on_disk / "mine", "test"), {"unknown": load(on_disk / "unknown.npy")}
+    train = load(on_disk / "mine", "train")
+    expected = macs.evaluate(net, test, unknown, score=KNN(k=1), train=train, progress=False)
+    assert aurocs("--score", "knn", "msp", "--score.k", 1)["knn"] == expected.mean("auroc")
     assert "no setting of msp called 'k'" in refused(capsys, *arguments(on_disk), "--score", "msp", "--score.k", 1)
 
 
