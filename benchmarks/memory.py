@@ -45,6 +45,7 @@ def train(known: ImageSet, outliers: ImageSet) -> None:
 
 
 def main() -> None:
+    macs.keep_freed_memory()  # as every command does
     random = np.random.default_rng(2)
     in_memory = ImageSet.from_array(random.integers(0, 256, (20_000, 32, 32, 3), dtype=np.uint8))
     known = ImageSet.from_array(255 - in_memory.pixels[:], random.integers(0, 10, 20_000), [str(i) for i in range(10)])

@@ -84,9 +84,11 @@ def main() -> None:
     if sys.argv[1:] == ["eager"]:
         answer_rates(eager, without_our_layers(network()))
     elif sys.argv[1:] == ["ours"]:
+        macs.keep_freed_memory()  # as every command does
         answer_rates(ours, network())
     else:
         scoring()
+        macs.keep_freed_memory()  # for both, which share a process
         evaluating(network())
 
 

@@ -15,6 +15,7 @@ from macs.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from macs import data, evaluation, experiments, losses, methods, metrics, nets, report, scores, training
     from macs.core.errors import MacsError
+    from macs.core.memory import keep_freed_memory
     from macs.data import ImageSet
     from macs.detector import Detector
     from macs.evaluation import evaluate
@@ -31,6 +32,7 @@ __all__ = [
     "evaluation",
     "experiments",
     "finetune",
+    "keep_freed_memory",
     "losses",
     "methods",
     "metrics",
@@ -65,6 +67,7 @@ __getattr__ = lazily(
         "Recipe": "macs.training.recipe",
         "evaluate": "macs.evaluation",
         "finetune": "macs.training",
+        "keep_freed_memory": "macs.core.memory",
         "pretrain": "macs.training",
     },
 )

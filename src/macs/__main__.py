@@ -29,7 +29,9 @@ def main() -> None:
         prepare_streams()
         prepare_warnings()
         from macs.cli import run
+        from macs.core.memory import keep_freed_memory
 
+        keep_freed_memory()
         code = run(sys.argv[1:])
         sys.stdout.flush()
         if code:

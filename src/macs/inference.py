@@ -1,24 +1,83 @@
-"""Running a trained network over images: the one place where scoring, predicting and exporting meet the network."""
+"""Running a trained network over images: the one place where batches, device and precision are decided.
 
-from collections.abc import Callable, Iterator
+for outputs in outputs_of(net, images, features=True):
+    outputs.logits, outputs.features
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from macs import nets
-from macs.core.devices import channels_last, device_of, keep_freed_memory, use_bf16
-from macs.data.batches import to_float
+from macs.core.console import track
+from macs.core.devices import channels_last, device_of, use_bf16
+from macs.core.errors import MacsError
+from macs.data import ImageSet
+from macs.data.batches import scoring_batches, to_float
 
 BATCH = 256
 
 
-class Outputs(NamedTuple):
-    """What the network says of one batch, in float32 on the network's device."""
+class Outputs:
+    """What a network says of N images, in float32 on its own device, and what it was asked about."""
 
-    logits: Tensor
-    features: Tensor | None
+    def __init__(
+        self,
+        logits: Tensor,
+        features: Tensor | None = None,
+        pixels: Tensor | None = None,
+        net: nn.Module | None = None,
+    ) -> None:
+        self.logits = logits  # N x K
+        self._features, self._pixels, self._net = features, pixels, net
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    @property
+    def features(self) -> Tensor:
+        """N x D, what the last layer is fed."""
+        if self._features is None:
+            raise MacsError("These outputs hold no features; ask for them with outputs_of(net, images, features=True).")
+        return self._features
+
+    @property
+    def pixels(self) -> Tensor:
+        """N x 3 x H x W in [0, 1]."""
+        if self._pixels is None:
+            raise MacsError("These outputs hold no pixels; get them from outputs_of(net, images).")
+        return self._pixels
+
+    @property
+    def net(self) -> nn.Module:
+        """The network itself, in evaluation mode, for what needs passes of its own."""
+        if self._net is None:
+            raise MacsError("These outputs hold no network; get them from outputs_of(net, images).")
+        return self._net
+
+
+def outputs_of(
+    net: nn.Module,
+    images: ImageSet | Iterable[Tensor],
+    *,
+    features: bool = False,
+    precision: str = "auto",
+    doing: str = "scoring",
+    progress: bool = False,
+) -> Iterator[Outputs]:
+    """One pass over a set, or over uint8 batches N x H x W x 3, batch by batch."""
+    batches = batches_of(images, doing=doing, progress=progress) if isinstance(images, ImageSet) else images
+    with inference(net, precision, features) as run:
+        yield from map(run, batches)
+
+
+def batches_of(
+    images: ImageSet, batch: int = BATCH, *, doing: str = "scoring", progress: bool = False
+) -> Iterator[Tensor]:
+    """A set as uint8 batches, with a progress bar that says what is done to it."""
+    return track(scoring_batches(images, batch), -(-len(images) // batch), f"{doing} {images.name}", progress)
 
 
 @contextmanager
@@ -29,8 +88,6 @@ def inference(net: nn.Module, precision: str = "auto", features: bool = False) -
         logits = run(batch).logits
     """
     device = device_of(net)
-    if device.type == "cpu":
-        keep_freed_memory()
     bf16 = use_bf16(precision, device)
     was_training = net.training
     channels_last(net.eval())
@@ -41,8 +98,8 @@ def inference(net: nn.Module, precision: str = "auto", features: bool = False) -
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             if features:
                 found, logits = nets.features_of(net, pixels)
-                return Outputs(logits.float(), found.float())
-            return Outputs(nets.logits_of(net, pixels).float(), None)
+                return Outputs(logits.float(), found.float(), pixels, net)
+            return Outputs(nets.logits_of(net, pixels).float(), None, pixels, net)
 
     try:
         yield run

@@ -14,7 +14,6 @@ from macs.data import ImageSet
 from macs.data.batches import (
     crop_and_flip,
     draw,
-    prefetched,
     read_sorted,
     scoring_batches,
     steps_per_epoch,
@@ -225,38 +224,7 @@ def test_to_float_scales_to_one_and_lies_channels_last():
 
 
 def preparing():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
-
-
-def test_prefetching_keeps_the_order_and_stays_two_ahead():
-    made = []
-
-    def make(number):
-        made.append(number)
-        return number
-
-    seen = []
-    for number in prefetched(make, 6):
-        seen.append(number)
-        deadline = time.monotonic() + 5
-        while len(made) < min(6, number + 3) and time.monotonic() < deadline:
-            time.sleep(0.001)
-        time.sleep(0.005)
-        assert made == list(range(min(6, number + 3)))
-    assert seen == list(range(6)) and not preparing()
-    assert list(prefetched(make, 0)) == [] and list(prefetched(make, 1)) == [0]
-
-
-def test_an_exception_in_the_thread_reaches_the_caller_at_its_place():
-    def make(number):
-        if number == 3:
-            raise MacsError("the fourth image is broken")
-        return number
-
-    batches, seen = prefetched(make, 10), []
-    with pytest.raises(MacsError, match="the fourth image is broken"):
-        seen.extend(iter(batches))
-    assert seen == [0, 1, 2] and not preparing()
+    return [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
 
 
 def test_closing_early_ends_the_thread():

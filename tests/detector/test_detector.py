@@ -17,6 +17,7 @@ from macs.data.pictures import fit
 from macs.detector import Detector
 from macs.detector.calibration import Calibration, Check
 from macs.detector.label import fitted
+from macs.scores import Answers
 from tiny import STRIPES, noise, stripes
 
 SCORES = {
@@ -128,7 +129,8 @@ def test_the_threshold_can_be_overridden(detector, trained, validation):
 
 def test_a_confidence_that_is_no_number_is_ood(detector):
     labels, confidences = np.array([0, 1]), np.array([np.nan, 1.0], np.float32)
-    assert detector.judge(labels, confidences, np.float32(0.5).reshape(())).is_ood.tolist() == [True, False]
+    verdicts = detector.judge(Answers(labels, confidences), np.float32(0.5).reshape(()))
+    assert verdicts.is_ood.tolist() == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -182,10 +184,18 @@ def test_classes_that_cannot_be_told_apart_are_refused(trained, validation, name
         Detector(trained, classes=names).calibrate(ImageSet.from_array(validation.pixels[:]))
 
 
-@pytest.mark.parametrize("score", ["knn", "vim", "ash", "odin"])
-def test_scores_with_a_state_of_their_own_are_refused(trained, score):
-    with pytest.raises(MacsError, match=f"score of the logits.*{score}"):
-        Detector(trained, score)
+def test_a_score_that_needs_gradients_is_refused_with_the_reason(trained):
+    with pytest.raises(MacsError, match=r"ODIN\(.*\) needs the gradient of the network"):
+        Detector(trained, "odin")
+
+
+def test_a_detector_moves_as_a_whole(trained, known, validation):
+    detector = Detector(trained, "knn").fit(known).calibrate(validation)
+    before = detector.predict(validation).confidences
+    assert detector.to("cpu") is detector
+    np.testing.assert_array_equal(detector.predict(validation).confidences, before)
+    moved = Detector(Dots(), "knn").fit(known).to("meta")
+    assert {tensor.device.type for tensor in (*moved.net.parameters(), *moved.score.buffers())} == {"meta"}
 
 
 def test_an_unknown_score_is_named(trained):

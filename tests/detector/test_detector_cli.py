@@ -369,11 +369,57 @@ def test_the_checkpoint_itself_is_not_overwritten(root, tmp_path, capsys, traine
     assert "while it is read" in words and nets.load(tmp_path / "net.safetensors")
 
 
+def test_a_fitted_score_is_fitted_to_the_images_of_the_training(root, capsys):
+    out = root / "knn.safetensors"
+    run("calibrate", root / "run", "--score", "knn", "--score.k", 5, "--fit-images", 40, "--out", out)
+    capsys.readouterr()
+    loaded = Detector.load(out)
+    assert repr(loaded.score) == "KNN(k=5)"
+    train = macs.data.load(root / "mine", "train", size=16)
+    expected = Detector(loaded.net, macs.scores.get("knn", k=5)).fit(train, images=40).score.bank
+    assert torch.equal(loaded.score.bank, expected)
+    run("predict", root / "unknown", "--detector", out, "--json")
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 20 and all(-2 <= row["confidence"] <= 0 for row in rows)
+    run("calibrate", root / "run", "--score", "ash", "--out", root / "ash.safetensors")
+    capsys.readouterr()
+
+
+OWN_SCORE = """
+from macs.scores import Score
+
+
+class Second(Score):
+    def confidence(self, outputs):
+        return -outputs.logits.topk(2).values[:, 1]
+"""
+
+
+def test_a_score_of_the_users_own_is_named_on_the_command_line(root, capsys, tmp_path, monkeypatch):
+    (tmp_path / "own_second.py").write_text(OWN_SCORE)
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "own.safetensors"
+    run("calibrate", root / "run", "--score", "own_second:Second", "--out", out)
+    capsys.readouterr()
+    question = ["predict", root / "unknown", "--detector", out, "--json"]
+    assert "--score own_second:Second" in refused(capsys, *question)
+    run(*question, "--score", "own_second:Second")
+    assert len(capsys.readouterr().out.splitlines()) == 20
+
+
 def test_mistakes_that_only_the_network_can_find(root, capsys):
     out = ["--out", root / "x.safetensors"]
     assert "at least 99" in refused(capsys, "calibrate", root / "run", "--keep", "0.99", *out)
     assert "above 0 and below 1" in refused(capsys, "calibrate", root / "run", "--keep", "95", *out)
-    assert "score of the logits" in refused(capsys, "calibrate", root / "run", "--score", "knn", *out)
+    assert "needs the gradient" in refused(capsys, "calibrate", root / "run", "--score", "odin", *out)
+    assert "leave --fit-on out" in refused(capsys, "calibrate", root / "run", "--fit-on", root / "mine", *out)
+    fitted = ["calibrate", root / "run", "--score", "knn", *out]
+    assert "holds the images to calibrate on" in refused(capsys, *fitted, "--fit-on", root / "mine" / "val")
+    assert "k must be at least 1" in refused(capsys, *fitted, "--score.k", "0")
+    assert "no setting of knn called 'q'" in refused(capsys, *fitted, "--score.q", "1")
+    bare = ["--net", "wrn-10-1", "--checkpoint", root / "run" / "net.safetensors", "--size", 16]
+    bare += ["--images", root / "mine" / "val", "--score", "knn", *out]
+    assert "name them with --fit-on" in refused(capsys, "calibrate", *bare)
     assert "must be a number" in refused(
         capsys, "predict", root / "unknown", "--detector", root / "d.safetensors", "--threshold", "nan"
     )

@@ -96,7 +96,7 @@ def test_beyond_the_limit_nothing_is_written(detector, labelled, tmp_path, monke
     def worse(model, images, *rest):
         found = real(model, images, *rest)
         if any(node.op_type == "QuantizeLinear" for node in model.graph.node):
-            found.labels[:] = 0
+            found.predictions[:] = 0
         return found
 
     monkeypatch.setattr(int8, "verdicts", worse)

@@ -12,7 +12,6 @@ from PIL import Image
 from macs.core.errors import MacsError
 from macs.detector import stream
 from macs.detector.paths import Item
-from macs.detector.stream import AHEAD, map_ahead
 from tiny import noise, stripes
 
 
@@ -78,22 +77,6 @@ def test_nothing_is_lost_where_whole_batches_cannot_be_read(dots, tmp_path):
     rows = list(dots.predict_files(paths))
     assert [row.path for row in rows] == [str(path) for path in paths]
     assert [row.is_ood is None for row in rows] == [True] * 599 + [False]
-
-
-def test_decoding_runs_ahead_by_a_fixed_number_and_keeps_the_order():
-    taken = 0
-
-    def source():
-        nonlocal taken
-        for i in range(10 * AHEAD):
-            taken += 1
-            yield i
-
-    results = map_ahead(lambda i: i * i, source())
-    for i in range(3 * AHEAD):
-        assert next(results) == i * i
-        assert taken <= i + AHEAD
-    assert list(results) == [i * i for i in range(3 * AHEAD, 10 * AHEAD)]
 
 
 def test_stopping_early_ends_the_threads(dots, files):

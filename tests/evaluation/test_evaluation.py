@@ -21,6 +21,7 @@ from macs import nets, scores
 from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet
 from macs.evaluation import evaluate_scores
+from macs.inference import Outputs
 from macs.scores.knn import KNN
 from tiny import STRIPES, noise, stripes
 
@@ -181,7 +182,7 @@ def test_all_scores_share_one_pass(train, known_test, sets):
     net.register_forward_pre_hook(lambda module, inputs: passed.append(len(inputs[0])))
     names = [name for name in scores.available() if name != "odin"]
     evaluate_scores(net, known_test, sets, names, train=train, progress=False)
-    looks = 2  # one image each time that the last layer is looked for
+    looks = 4  # one image twice each time that the last layer is looked for
     assert sum(passed) == len(train) + len(known_test) + sum(map(len, sets.values())) + looks
 
 
@@ -191,7 +192,8 @@ def test_odin_is_computed_in_evaluation_mode(known_test, outliers):
     assert net.training
     net.eval()
     pixels = [torch.from_numpy(images.pixels[:]).permute(0, 3, 1, 2).float() / 255 for images in (known_test, outliers)]
-    found = [scores.get("odin").from_pixels(net, each).numpy() for each in pixels]
+    outputs = (Outputs(net(each), pixels=each, net=net) for each in pixels)
+    found = [scores.get("odin").confidence(each).numpy() for each in outputs]
     assert table.sets[0].full.auroc == pytest.approx(macs.metrics.ood_metrics(*found).auroc, abs=1e-4)
 
 
@@ -205,8 +207,9 @@ def test_without_training_images_a_ranking_says_what_it_leaves_out(known_test, s
 
 def test_a_score_that_fails_on_some_image_is_left_out(known_test, sets):
     class Broken(scores.Score):
-        def confidence(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-            return torch.log(logits.amax(1) - logits.amax(1).max())
+        def confidence(self, outputs: Outputs) -> Tensor:
+            largest = outputs.logits.amax(1)
+            return torch.log(largest - largest.max()) * 0
 
     ranking = evaluate_scores(learner(), known_test, sets, ["msp", Broken()], progress=False)
     assert list(ranking.left_out) == ["Broken()"]
@@ -268,6 +271,30 @@ def arguments(on_disk: Path, id: str = "mine", weights: str = "net.safetensors")
     return ["evaluate", *network, "--ood", on_disk / "unknown.npy", "--id", on_disk / id]
 
 
+def test_settings_of_scores_are_given_by_their_names(on_disk, capsys):
+    def aurocs(*words: object) -> dict[str, float]:
+        run(*arguments(on_disk), *words, "--json")
+        told = json.loads(capsys.readouterr().out)["scores"]
+        return {name: each["mean"]["full"]["auroc"] for name, each in told.items()}
+
+    net, load = nets.load(on_disk / "net.safetensors", "wrn-10-1"), macs.data.load
+    test, unknown = load(on_disk / "mine", "test"), {"unknown": load(on_disk / "unknown.npy")}
+    train = load(on_disk / "mine", "train")
+    expected = macs.evaluate(net, test, unknown, score=KNN(k=1), train=train, progress=False)
+    assert aurocs("--score", "knn", "msp", "--score.k", 1)["knn"] == expected.mean("auroc")
+    assert "no setting of msp called 'k'" in refused(capsys, *arguments(on_disk), "--score", "msp", "--score.k", 1)
+
+
+def test_a_fitted_score_stays_as_it_is(train, known_test, sets):
+    net = learner()
+    fitted = KNN(k=5).fit(scores.know(net, train, precision="float32"))
+    found = macs.evaluate(net, known_test, sets, score=fitted, precision="float32", progress=False)
+    again = macs.evaluate(net, known_test, sets, score=KNN(k=5), train=train, precision="float32", progress=False)
+    assert found.sets == again.sets and found.score == again.score == "KNN(k=5)"
+    with pytest.raises(MacsError, match="fitted to another network"):
+        macs.evaluate(learner(1), known_test, sets, score=fitted, progress=False)
+
+
 def test_the_command_refuses_wrong_scores_in_one_sentence(on_disk, capsys):
     assert "no labels" in refused(capsys, *arguments(on_disk, "unknown.npy"))
     for id, name, words in (("mine", "knnn", "did you mean 'knn'"), ("undivided", "knn", "not divided into train")):
@@ -299,36 +326,41 @@ def test_python_refuses_the_same_numbers(known_test, sets):
 
 
 OWN_SCORES = """
+from dataclasses import dataclass, field
 import torch
-from macs.scores import FeatureScore, Score
+from macs.scores import Score
 
 class Raises(Score):
-    def confidence(self, logits, features=None):
+    def confidence(self, outputs):
         raise ValueError("no such thing")
 
 class Wide(Score):
-    def confidence(self, logits, features=None):
-        return logits
+    def confidence(self, outputs):
+        return outputs.logits
 
 class Listed(Score):
-    def confidence(self, logits, features=None):
-        return logits.amax(1).tolist()
+    def confidence(self, outputs):
+        return outputs.logits.amax(1).tolist()
 
 class NoNumber(Score):
-    def confidence(self, logits, features=None):
-        return logits.amax(1) / 0 * 0
+    def confidence(self, outputs):
+        return outputs.logits.amax(1) / 0 * 0
 
 class Needy(Score):
     def __init__(self, k):
         self.k = k
 
-class Unfit(FeatureScore):
+@dataclass
+class Unfit(Score):
+    fitted_to = "last layer"
+    mean: torch.Tensor = field(init=False)
+
     def learn(self, known):
         raise KeyError("mean")
 
 class Half(Score):
-    def confidence(self, logits, features=None):
-        return logits.amax(1).bfloat16().requires_grad_()
+    def confidence(self, outputs):
+        return outputs.logits.amax(1).bfloat16().requires_grad_()
 """
 
 

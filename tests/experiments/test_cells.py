@@ -114,7 +114,7 @@ def test_a_finished_cell_is_neither_trained_nor_scored_again(cell, tmp_path, mon
         raise AssertionError("computed twice")
 
     monkeypatch.setattr("macs.training.finetune", refuse)
-    monkeypatch.setattr("macs.evaluation.run_net", refuse)
+    monkeypatch.setattr("macs.scores.ask", refuse)
     again = replace(cell)
     again.run(progress=False)
     assert again.examine(SEEN, progress=False).test == first.test
@@ -125,11 +125,9 @@ def test_one_more_test_set_costs_one_pass_and_no_training(cell, monkeypatch):
     cell.run(progress=False)
     cell.examine(SEEN, progress=False)
     scored = []
-    real = macs.evaluation.run_net
+    real = macs.scores.ask
     monkeypatch.setattr("macs.training.finetune", None)
-    monkeypatch.setattr(
-        "macs.evaluation.run_net", lambda net, images, *rest: scored.append(images) or real(net, images, *rest)
-    )
+    monkeypatch.setattr("macs.scores.ask", lambda net, images, *rest: scored.append(images) or real(net, images, *rest))
     more = noise(30, seed=11)
     result = cell.examine(replace(SEEN, ood={**SEEN.ood, "more": more}), progress=False)
     assert scored == [more]

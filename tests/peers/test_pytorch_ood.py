@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, linear
 
 from macs import losses, nets, scores
 from macs.data import ImageSet
-from macs.inference import inference
+from macs.inference import Outputs, inference
 from macs.metrics import ood_metrics
 from macs.scores import Known
 from tiny import noise, stripes
@@ -48,12 +48,12 @@ def known(net) -> Known:
 
 
 @pytest.fixture(scope="module")
-def asked(net) -> tuple[Tensor, Tensor]:
+def asked(net) -> Outputs:
     """Logits and features of images known and unknown."""
     pixels = np.concatenate([grainy(40, seed=2).pixels[:], noise(40, seed=3).pixels[:]])
     with inference(net, "float32", features=True) as run:
-        logits, features = run(torch.from_numpy(pixels))
-    return logits.clone(), features.clone()
+        outputs = run(torch.from_numpy(pixels))
+    return Outputs(outputs.logits.clone(), outputs.features.clone())
 
 
 @pytest.mark.parametrize("distinct", [2, 7, 10_000])
@@ -111,18 +111,20 @@ PEERS = {
 @pytest.mark.parametrize("name", PEERS)
 def test_scores_are_the_negative_of_theirs(name, known, asked):
     rounding = 1e-3 if name == "vim" else 1e-5  # they find the eigenvectors in float32, we in float64
-    assert_same(scores.get(name).fit(known).confidence(*asked), -PEERS[name](known)(*asked), rounding)
+    assert_same(
+        scores.get(name).fit(known).confidence(asked), -PEERS[name](known)(asked.logits, asked.features), rounding
+    )
 
 
 def test_odin_steps_the_same_way(net):
     pixels = torch.from_numpy(grainy(30, seed=4).pixels[:]).permute(0, 3, 1, 2).float() / 255
-    found = scores.get("odin").from_pixels(net, pixels)
+    found = scores.get("odin").confidence(Outputs(torch.zeros(len(pixels), CLASSES), pixels=pixels, net=net))
     expected = -theirs.ODIN(net, eps=0.0014, temperature=1000).predict(pixels)
     assert_same(found, expected)
 
 
 def test_gen_is_a_sum_where_theirs_is_a_mean(asked):
-    assert_same(scores.get("gen").confidence(asked[0]), -CLASSES * theirs.GEN(None).predict_logits(asked[0]))
+    assert_same(scores.get("gen").confidence(asked), -CLASSES * theirs.GEN(None).predict_logits(asked.logits))
 
 
 @pytest.fixture
@@ -130,7 +132,7 @@ def in_float64(known, asked):
     """Scaled up, since pytorch-ood adds a ridge of 1e-6 to covariances, and with its tensors in double precision."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
-    yield replace(known, features=1000 * known.features.double()), 1000 * asked[1].double()
+    yield replace(known, features=1000 * known.features.double()), 1000 * asked.features.double()
     torch.set_default_dtype(before)
 
 
@@ -141,7 +143,7 @@ def test_mahalanobis_has_a_covariance_where_theirs_has_a_sum(name, peer, factor,
     """They do not divide the scatter matrix by the number of images, and halve one distance; the order is the same."""
     wide, features = in_float64
     expected = getattr(theirs, peer)(None).fit_features(wide.features, wide.labels).predict_features(features)
-    assert_same(scores.get(name).fit(wide).confidence(asked[0], features), -factor * len(wide) * expected)
+    assert_same(scores.get(name).fit(wide).confidence(Outputs(asked.logits, features)), -factor * len(wide) * expected)
 
 
 @pytest.fixture

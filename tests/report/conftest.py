@@ -10,7 +10,8 @@ from torch import nn
 import macs
 from macs import report
 from macs.data import ImageSet
-from macs.evaluation import Evaluation, run_net
+from macs.evaluation import Evaluation
+from macs.scores import ask
 from macs.training import starting_net
 from macs.training.recipe import Recipe
 from tiny import noise, stripes
@@ -36,7 +37,7 @@ class Written:
         return self.path.read_text(encoding="utf-8")
 
     def confidences(self, images: ImageSet) -> np.ndarray:
-        return run_net(self.net, images, "msp", "float32").confidences
+        return ask(self.net, images, "msp", "float32").confidences
 
 
 @pytest.fixture(scope="session")

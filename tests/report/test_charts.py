@@ -21,7 +21,7 @@ RANDOM = np.random.default_rng(1)
 def judged(title: str, confidences) -> Judged:
     count = len(confidences)
     images = ImageSet.from_array(np.zeros((count, 4, 4, 3), np.uint8), name=title)
-    return Judged(title, images, np.zeros(count, np.int64), np.asarray(confidences, np.float32))
+    return Judged(np.zeros(count, np.int64), np.asarray(confidences, np.float32), title, images)
 
 
 def points(drawn: str) -> np.ndarray:

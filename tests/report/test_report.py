@@ -158,7 +158,7 @@ def test_the_pictures_are_the_most_and_the_least_confident_images(written, page)
 
 
 def test_wrong_answers_to_known_images_are_marked(written, page):
-    predictions = macs.evaluation.run_net(written.net, written.test, "msp", "float32").predictions
+    predictions = macs.scores.ask(written.net, written.test, "msp", "float32").predictions
     order = np.argsort(written.confidences(written.test), kind="stable")
     for i, figure in zip(order, page.all(class_="pictures")[0].all("figure"), strict=False):
         assert ("✓" in figure.text) == (predictions[i] == written.test.labels[i])

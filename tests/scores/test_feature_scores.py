@@ -15,6 +15,7 @@ from sklearn.preprocessing import normalize
 
 from macs import scores
 from macs.core.errors import MacsError
+from macs.inference import Outputs
 from macs.scores import Known
 from macs.scores.ash import ASH, ASHB, ASHP
 from macs.scores.dice import DICE
@@ -25,7 +26,7 @@ from macs.scores.scale import Scale
 from macs.scores.vim import ViM, principal_dimensions
 
 CLASSES, FEATURES = 4, 13
-READ_FEATURES = [name for name in scores.available() if scores.get(name).needs_features]
+READ_FEATURES = [name for name in scores.available() if scores.get(name).reads == "features"]
 
 
 def activations(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -61,11 +62,13 @@ def known(dtype: torch.dtype = torch.float64, features: np.ndarray = TRAIN) -> K
 
 def confidences(score: scores.Score, features: np.ndarray = TEST, dtype: torch.dtype = torch.float64) -> np.ndarray:
     """What a score, fitted to the training features, says of others."""
-    return (
-        score.fit(known(dtype))
-        .confidence(*(torch.tensor(array, dtype=dtype) for array in (logits_of(features), features)))
-        .numpy()
-    )
+    return asked(score.fit(known(dtype)), features, dtype)
+
+
+def asked(fitted: scores.Score, features: np.ndarray = TEST, dtype: torch.dtype = torch.float64) -> np.ndarray:
+    """What a fitted score says of features."""
+    outputs = Outputs(*(torch.tensor(array, dtype=dtype) for array in (logits_of(features), features)))
+    return fitted.confidence(outputs).numpy()
 
 
 def energy(features: list[float], weight: np.ndarray = WEIGHT) -> float:
@@ -157,8 +160,7 @@ def test_mahalanobis_looks_only_where_training_features_spread():
     precision = pinvh(within.T @ within / len(within))
     expected = [-min(squared(features, mean, precision) for mean in means) for features in TEST]
     score = scores.get("mahalanobis").fit(known(features=singular))
-    found = score.confidence(torch.tensor(logits_of(TEST)), torch.tensor(TEST))
-    assert found.numpy() == pytest.approx(expected, rel=1e-6)
+    assert asked(score) == pytest.approx(expected, rel=1e-6)
 
 
 def test_mahalanobis_asks_for_labels_and_for_spread():
@@ -174,7 +176,7 @@ def test_a_class_without_training_images_is_nobodys_nearest():
     precision = EmpiricalCovariance(assume_centered=True).fit(within).precision_
     expected = [-min(squared(features, mean, precision) for mean in kept) for features in TEST]
     score = scores.get("mahalanobis").fit(replace(known(), labels=torch.tensor(two)))
-    assert score.confidence(torch.tensor(TEST), torch.tensor(TEST)).numpy() == pytest.approx(expected, rel=1e-9)
+    assert asked(score) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("dimensions", [None, 2, 9])
@@ -207,14 +209,14 @@ def test_gen_is_the_entropy_of_the_largest_probabilities(gamma, top):
         total = sum(math.exp(z) for z in logits)
         largest = sorted((math.exp(z) / total for z in logits), reverse=True)[:top]
         expected.append(-sum(p**gamma * (1 - p) ** gamma for p in largest))
-    found = GEN(gamma, top).confidence(torch.tensor(logits_of(TEST)))
+    found = GEN(gamma, top).confidence(Outputs(torch.tensor(logits_of(TEST))))
     assert found.numpy() == pytest.approx(expected, rel=1e-8)
 
 
 def test_gen_tells_very_sure_answers_apart_in_float32():
     logits = torch.tensor([[30.0, 0.0, 1.0], [40.0, 0.0, 1.0]])
-    precise = GEN().confidence(logits.double())
-    found = GEN().confidence(logits)
+    precise = GEN().confidence(Outputs(logits.double()))
+    found = GEN().confidence(Outputs(logits))
     assert found.tolist() == pytest.approx(precise.tolist(), rel=1e-5)
     assert found[1] > found[0]
 
@@ -230,16 +232,15 @@ def test_float32_gives_nearly_the_same_confidences(name):
 @pytest.mark.parametrize("name", READ_FEATURES)
 def test_a_score_of_features_says_what_it_lacks(name):
     score = scores.get(name)
-    with pytest.raises(MacsError, match="not fitted"):
-        score.confidence(torch.zeros(1, CLASSES), torch.zeros(1, FEATURES))
-    if score.needs_training:
+    with pytest.raises(MacsError, match="is not fitted: call fit"):
+        asked(score)
+    if score.fitted_to == "training images":
         with pytest.raises(MacsError, match="ID training images and there are none"):
             score.fit(known(features=TRAIN[:0]))
     else:
-        alone = score.fit(known(features=TRAIN[:0])).confidence(torch.tensor(logits_of(TEST)), torch.tensor(TEST))
-        assert alone.numpy() == pytest.approx(confidences(scores.get(name)))
-    with pytest.raises(MacsError, match="reads features"):
-        score.fit(known()).confidence(torch.zeros(1, CLASSES))
+        assert asked(score.fit(known(features=TRAIN[:0]))) == pytest.approx(confidences(scores.get(name)))
+    with pytest.raises(MacsError, match="hold no features"):
+        score.fit(known()).confidence(Outputs(torch.zeros(1, CLASSES)))
 
 
 @pytest.mark.parametrize("name", ["knn", "mahalanobis", "vim"])
@@ -254,5 +255,5 @@ def test_fitting_leaves_gradients_alone(name):
     plain = known()
     tensors = {key: getattr(plain, key).clone().requires_grad_() for key in ("logits", "features", "weight", "bias")}
     fitted = scores.get(name).fit(replace(plain, **tensors))
-    found = fitted.confidence(torch.tensor(logits_of(TEST)), torch.tensor(TEST))
-    assert not found.requires_grad and found.numpy() == pytest.approx(confidences(scores.get(name)))
+    assert not any(tensor.requires_grad for tensor in fitted.buffers())
+    assert asked(fitted) == pytest.approx(confidences(scores.get(name)))

@@ -87,7 +87,7 @@ def test_one_pass_fits_all_scores(known, known_test):
     done = fit_all(all_scores(), net, known_test, known)
     assert list(done.scores) == scores.available() and not done.left_out
     assert (done.train, done.images) == ("stripes", len(known))
-    assert sum(passed) <= len(known) + 2  # one image more each time that the last layer is looked for
+    assert sum(passed) <= len(known) + 4  # one image twice each time that the last layer is looked for
 
 
 def test_without_training_images_only_some_are_left_out(known_test):

@@ -7,6 +7,7 @@ from scipy.special import softmax
 
 from macs import nets, scores
 from macs.core.errors import MacsError
+from macs.inference import Outputs
 from macs.nets._base import Normalise
 from macs.scores.odin import ODIN, ROWS
 
@@ -25,6 +26,10 @@ def net():
 
 def pixels(count: int) -> torch.Tensor:
     return torch.rand(count, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(count))
+
+
+def odin(score: ODIN, net: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+    return score.confidence(Outputs(torch.zeros(len(images), 3), pixels=images, net=net))
 
 
 def authors(net: torch.nn.Module, image: torch.Tensor, temperature: float, epsilon: float) -> float:
@@ -48,32 +53,30 @@ def authors(net: torch.nn.Module, image: torch.Tensor, temperature: float, epsil
 @pytest.mark.parametrize(("temperature", "epsilon"), [(10.0, 0.0014), (1.0, 0.02)])
 def test_a_step_in_pixels_is_the_authors_step_in_normalised_inputs(net, temperature, epsilon):
     images = pixels(3)
-    found = ODIN(temperature, epsilon).from_pixels(net, images)
+    found = odin(ODIN(temperature, epsilon), net, images)
     expected = [authors(net, image, temperature, epsilon) for image in images]
     assert found.tolist() == pytest.approx(expected, rel=1e-9)
-    plain = ODIN(temperature, 0).from_pixels(net, images)
+    plain = odin(ODIN(temperature, 0), net, images)
     assert (found > plain).all()  # the step is towards the answer
 
 
 def test_at_temperature_1_without_a_step_it_is_msp(net):
     images = pixels(5)
-    expected = scores.get("msp").confidence(net(images)).tolist()
-    assert ODIN(1, 0).from_pixels(net, images).tolist() == pytest.approx(expected)
+    expected = scores.get("msp").confidence(Outputs(net(images))).tolist()
+    assert odin(ODIN(1, 0), net, images).tolist() == pytest.approx(expected)
 
 
 def test_batches_do_not_matter_and_nothing_is_left_behind(net):
     images = pixels(ROWS + 6)
     with torch.inference_mode():
-        together = ODIN().from_pixels(net, images)
-    alone = torch.cat([ODIN().from_pixels(net, image[None]) for image in images])
+        together = odin(ODIN(), net, images)
+    alone = torch.cat([odin(ODIN(), net, image[None]) for image in images])
     assert together.tolist() == pytest.approx(alone.tolist(), rel=1e-12)
     assert all(parameter.grad is None for parameter in net.parameters()) and not images.requires_grad
     assert not together.requires_grad
 
 
-def test_it_is_no_score_of_logits_and_the_others_are_none_of_pixels(net):
-    assert [name for name in scores.available() if scores.get(name).needs_pixels] == ["odin"]
-    with pytest.raises(MacsError, match="from_pixels"):
-        scores.get("odin").confidence(torch.zeros(1, 3))
-    with pytest.raises(MacsError, match="confidence"):
-        scores.get("msp").from_pixels(net, pixels(1))
+def test_it_says_what_it_lacks():
+    assert [name for name in scores.available() if scores.get(name).reads == "pixels"] == ["odin"]
+    with pytest.raises(MacsError, match="hold no pixels"):
+        ODIN().confidence(Outputs(torch.zeros(1, 3)))

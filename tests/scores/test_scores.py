@@ -7,6 +7,7 @@ import torch
 
 from macs import scores
 from macs.core.errors import MacsError
+from macs.inference import Outputs
 
 LOGITS = [[2.0, 0.0, -1.0], [0.5, 0.5, 0.5], [-4.0, 1.0, 3.0]]
 
@@ -19,33 +20,33 @@ BY_HAND = {
 
 @pytest.mark.parametrize("name", BY_HAND)
 def test_confidences_equal_the_formula(name):
-    confidences = scores.get(name).confidence(torch.tensor(LOGITS, dtype=torch.float64))
+    confidences = scores.get(name).confidence(Outputs(torch.tensor(LOGITS, dtype=torch.float64)))
     assert confidences.dtype == torch.float64
     assert confidences.tolist() == pytest.approx([BY_HAND[name](z) for z in LOGITS], rel=1e-14)
 
 
 @pytest.mark.parametrize("name", BY_HAND)
 def test_a_sure_answer_has_a_higher_confidence_than_an_unsure_one(name):
-    sure, unsure = scores.get(name).confidence(torch.tensor([[9.0, 0.0, 0.0], [1.0, 0.9, 1.1]]))
+    sure, unsure = scores.get(name).confidence(Outputs(torch.tensor([[9.0, 0.0, 0.0], [1.0, 0.9, 1.1]])))
     assert sure > unsure
 
 
 @pytest.mark.parametrize("name", ["msp", "energy"])
 def test_half_precision_logits_give_float32_confidences(name):
     logits = torch.tensor(LOGITS).bfloat16()
-    confidences = scores.get(name).confidence(logits)
-    assert torch.equal(confidences, scores.get(name).confidence(logits.float()))
+    confidences = scores.get(name).confidence(Outputs(logits))
+    assert torch.equal(confidences, scores.get(name).confidence(Outputs(logits.float())))
 
 
 @pytest.mark.parametrize("name", ["maxlogit", "energy"])
 def test_large_logits_neither_overflow_nor_tie(name):
-    confidences = scores.get(name).confidence(torch.tensor([[2000.0, 0.0], [3000.0, 0.0]]))
+    confidences = scores.get(name).confidence(Outputs(torch.tensor([[2000.0, 0.0], [3000.0, 0.0]])))
     assert confidences.tolist() == [2000, 3000]
 
 
 def test_the_names_and_a_wrong_one():
     assert set(BY_HAND) <= set(scores.available())
-    assert not any(scores.get(name).needs_features for name in BY_HAND)
+    assert all(scores.get(name).reads == "logits" and scores.get(name).fitted for name in BY_HAND)
     with pytest.raises(MacsError, match="did you mean 'maxlogit'"):
         scores.get("maxlogits")
 
@@ -57,10 +58,10 @@ def test_each_get_makes_a_new_score():
 def test_a_score_from_outside_the_package(tmp_path, monkeypatch):
     (tmp_path / "outside_score.py").write_text(
         "from macs.scores import Score\n\n\nclass Second(Score):\n"
-        "    def confidence(self, logits, features=None):\n        return -logits.topk(2).values[:, 1]\n"
+        "    def confidence(self, outputs):\n        return -outputs.logits.topk(2).values[:, 1]\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    confidences = scores.get("outside_score:Second").confidence(torch.tensor(LOGITS))
+    confidences = scores.get("outside_score:Second").confidence(Outputs(torch.tensor(LOGITS)))
     assert confidences.tolist() == [0, -0.5, -1]
     with pytest.raises(MacsError, match="not a score"):
         scores.get("math:sqrt")

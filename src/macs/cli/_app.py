@@ -60,6 +60,12 @@ Data = Annotated[Path | None, Parameter(help=DATA_HELP, converter=folder_named)]
 Whole = Annotated[int, Parameter(converter=whole_number)]
 
 
+Settings = Annotated[
+    dict[str, float | str | bool] | None,
+    Parameter(name="--score", help="A setting of the score, for example --score.k 10 (docs/scores.md)."),
+]
+
+
 def show(table: Any, value: Mapping[str, Any], as_json: bool) -> None:
     """Results on standard output: a table for people, or one object for programs."""
     if as_json:

@@ -2,14 +2,17 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from macs.cli._app import Data, Flag, Json, Whole, app, show
+from macs.cli._app import Data, Flag, Json, Settings, Whole, app, show
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from macs.data import ImageSet
 
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 
@@ -27,6 +30,9 @@ def calibrate(
     per_class: Annotated[bool, Flag] = False,
     outliers: Names = None,
     score: str | None = None,
+    settings: Settings = None,
+    fit_on: str | None = None,
+    fit_images: Whole = 10_000,
     net: str | None = None,
     checkpoint: Path | None = None,
     normalisation: str | None = None,
@@ -64,7 +70,13 @@ def calibrate(
     outliers
         Sets of unknown images, to report which share of each would pass: their val part, else test.
     score
-        Confidence: msp, maxlogit, energy, gen [default: what the run's method detects with, else msp].
+        Confidence: any of docs/scores.md but odin [default: what the run's method detects with, else msp]; settings are
+        given as --score.k 10.
+    fit_on
+        ID training images for a score that is fitted to some: a name, a folder with or without a train folder inside,
+        or a .npy file [default: what the run was trained on].
+    fit_images
+        How many of them, drawn at random; 0 is all.
     net
         Network of the checkpoint.
     checkpoint
@@ -102,8 +114,16 @@ def calibrate(
     others, validation = validation.split(check) if check else (None, validation)
     unknown = {name: load_unseen(name, None, data, size, labelled=False) for name in outliers or ()}
 
-    from macs import Detector, methods, nets
+    from macs import Detector, methods, nets, scores
     from macs.core.devices import best_device
+
+    name = score or (methods.build(recipe).score if recipe else "msp")
+    chosen = scores.get(name, **(settings or {}))
+    train = None
+    if chosen.fitted_to == "training images":
+        train = training_images(fit_on or (recipe.id if recipe else None), name, data, size, validation)
+    elif fit_on is not None:
+        raise MacsError(f"{name} is not fitted to training images; leave --fit-on out.")
 
     trained, given = nets.class_names(checkpoint), tuple(classes or ())
     if trained and given and given != trained:
@@ -111,9 +131,23 @@ def calibrate(
     same_classes(validation, trained, f"{checkpoint} was trained for")
     names = trained or given or validation.classes
     network = nets.load(checkpoint, net, len(names) or None, normalisation=normalisation).to(best_device())
-    chosen = score or (methods.build(recipe).score if recipe else "msp")
     detector = Detector(network, chosen, trained or given, None if recipe is None else asdict(recipe))
+    if train is not None:
+        detector = detector.fit(train, images=fit_images, progress=True)
     detector = detector.calibrate(validation, keep, per_class, unknown, others, progress=True)
     detector.save(out)
     calibration = detector.calibrated
     show(f"{calibration}\nThe detector is in {out}.", {"detector": str(out), **calibration.as_dict()}, json)
+
+
+def training_images(spec: str | None, score: str, data: Path | None, size: int, others: "ImageSet") -> "ImageSet":
+    """The images to fit a score to, which are never those to calibrate on."""
+    from macs.data import load
+    from macs.data.fingerprint import same_pixels
+
+    if spec is None:
+        raise MacsError(f"{score} is fitted to ID training images; name them with --fit-on.")
+    train = load(spec, "train", root=data, size=size)
+    if same_pixels(train, others):
+        raise MacsError(f"{spec} holds the images to calibrate on; fit {score} to the images of the training.")
+    return train

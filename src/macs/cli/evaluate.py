@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from macs.cli._app import Data, Json, Whole, app, show
+from macs.cli._app import Data, Json, Settings, Whole, app, show
 from macs.core.errors import MacsError
 from macs.training.recipe import Recipe
 
@@ -26,6 +26,7 @@ def evaluate(
     id: str | None = None,
     size: Whole | None = None,
     score: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    settings: Settings = None,
     metrics: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     fit_images: Whole = 10_000,
     trials: Whole = 10,
@@ -61,7 +62,8 @@ def evaluate(
         Edge of the square images, in pixels [default: the run's, else 32].
     score
         Confidence: msp, energy, knn, ... (docs/scores.md), several of them, or all; odin takes four times as long
-        [default: what the run's method detects with, else msp].
+        [default: what the run's method detects with, else msp]. A setting, such as --score.k 10, goes to those that
+        have it.
     metrics
         Columns of the tables, by the names in the JSON output; one of your own is module:name
         [default: auroc aupr fpr95 aupr_id fpr95_id].
@@ -109,14 +111,14 @@ def evaluate(
 
     names = score or [methods.build(recipe).score]
     names = scores.available() if "all" in names else names
-    scorers = {name: scores.get(name) for name in names}  # a wrong name is an error before anything slow
+    scorers = scores.get_all(names, settings or {})  # a wrong name is an error before anything slow
     network = nets.load(checkpoint, net, len(test.classes) or None, normalisation=normalisation).to(best_device())
     same_classes(test, nets.class_names(checkpoint), f"{checkpoint} was trained for")
     ranking = evaluate_scores(
         network,
         test,
         sets,
-        list(scorers),
+        scorers,
         train=lambda: _training_images(id, data, recipe.size),
         fit_images=fit_images,
         protocol=protocol,

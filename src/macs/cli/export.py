@@ -21,6 +21,7 @@ def export(
     ood: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     max_drop: float = 0.5,
     net: str | None = None,
+    score: str | None = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -51,6 +52,8 @@ def export(
         Points of accuracy or AUROC that 8 bits may cost; if they cost more, nothing is written.
     net
         A network of your own, as module:Class; only that is imported which is named here.
+    score
+        A score of your own, likewise.
     """
     from macs.data import load
     from macs.data.loading import load_unseen
@@ -67,7 +70,7 @@ def export(
     from macs.detector import Detector
     from macs.detector.export import INPUT
 
-    loaded = Detector.load(detector, net)
+    loaded = Detector.load(detector, net, score)
     if known is None:
         loaded.export(out)
         result, text = {}, f"The threshold in it: {loaded.calibrated}"

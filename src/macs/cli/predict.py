@@ -23,6 +23,7 @@ def predict(
     format: Format | None = None,
     threshold: float | None = None,
     net: str | None = None,
+    score: str | None = None,
     json: Json = False,
 ) -> None:
     """Say of each image whether it is ID or OOD, which class it looks like, and how sure that is.
@@ -47,6 +48,8 @@ def predict(
         Overrides the calibrated threshold, for every class.
     net
         A network of your own, as module:Class; only that is imported which is named here.
+    score
+        A score of your own, likewise.
     json
         Print JSON lines, as --format jsonl does.
     """
@@ -62,8 +65,7 @@ def predict(
     from macs.core.devices import best_device
     from macs.detector import Detector
 
-    loaded = Detector.load(detector, net)
-    loaded.net.to(best_device())
+    loaded = Detector.load(detector, net, score).to(best_device())
     rows = loaded.predict_files(paths, threshold=threshold)
     # Pillow warns of broken images as it meets them; their rows say why.
     warnings.filterwarnings("ignore", module="PIL")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from macs.cli._app import Data, Json, app, show
+from macs.cli._app import Data, Json, Settings, app, show
 from macs.core.errors import MacsError
 from macs.core.files import output_file
 
@@ -18,6 +18,7 @@ def report(
     ood: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     id: str | None = None,
     score: str | None = None,
+    settings: Settings = None,
     out: Path | None = None,
     data: Data = None,
     json: Json = False,
@@ -39,7 +40,8 @@ def report(
     id
         ID test images [default: the test split of what the run was trained on].
     score
-        Confidence: msp, energy, knn, ... (docs/scores.md) [default: what the run's method detects with].
+        Confidence: msp, energy, knn, ... (docs/scores.md) [default: what the run's method detects with]; settings are
+        given as --score.k 10.
     out
         File to write [default: report.html in the run folder].
     """
@@ -56,10 +58,11 @@ def report(
     test = load(recipe.id if id is None else id, "test", root=data, size=recipe.size)
     sets = {name: load(name, "test", root=data, size=recipe.size, labelled=False) for name in names}
 
-    from macs import methods, nets
+    from macs import methods, nets, scores
     from macs.core.devices import best_device
     from macs.report import write
 
+    name = score or methods.build(recipe).score
     same_classes(test, nets.class_names(folder.net_file), f"{folder.net_file} was trained for")
     evaluation = write(
         target,
@@ -67,7 +70,7 @@ def report(
         test,
         sets,
         run=run,
-        score=score or methods.build(recipe).score,
+        score=scores.get(name, **settings) if settings else name,
         train=lambda: load(recipe.id, "train", root=data, size=recipe.size),
     )
     show(f"The report is in {target}; open it in a browser.", {"report": str(target), **evaluation.as_dict()}, json)

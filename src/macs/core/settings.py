@@ -149,4 +149,4 @@ def _storable(name: str, text: str) -> str:
 
 def _kinds(settings: Any) -> dict[str, Any]:
     hints = get_type_hints(type(settings), include_extras=True)
-    return {field.name: hints[field.name] for field in fields(settings)}
+    return {field.name: hints[field.name] for field in fields(settings) if field.init}

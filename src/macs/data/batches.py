@@ -3,11 +3,9 @@
 A background thread prepares the next batches while the network works on this one.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -16,10 +14,10 @@ from torch import Tensor
 
 from macs.core.errors import MacsError
 from macs.core.registry import unknown
+from macs.data.ahead import map_ahead
 from macs.data.imageset import ImageSet
 from macs.data.pixels import Pixels
 
-T = TypeVar("T")
 Augment = Literal["auto", "crop-flip", "crop", "none"]
 
 AHEAD = 2  # batches prepared in advance
@@ -68,7 +66,7 @@ def training_batches(
             others = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step))
         return RawBatch(torch.from_numpy(images), torch.from_numpy(labels[index]), torch.from_numpy(others))
 
-    return prefetched(batch, steps)
+    return map_ahead(batch, range(steps), threads=1, ahead=AHEAD)
 
 
 def scoring_batches(images: ImageSet, batch: int = 512) -> Iterator[Tensor]:
@@ -78,7 +76,7 @@ def scoring_batches(images: ImageSet, batch: int = 512) -> Iterator[Tensor]:
         # A copy, since a slice of a memory-mapped file is read-only and still on disk.
         return torch.from_numpy(np.array(images.pixels[step * batch : (step + 1) * batch]))
 
-    return prefetched(read, -(-len(images) // batch))
+    return map_ahead(read, range(-(-len(images) // batch)), threads=1, ahead=AHEAD)
 
 
 def to_float(batch: Tensor, device: torch.device | str = "cpu") -> Tensor:
@@ -132,20 +130,3 @@ def crop_and_flip(images: NDArray[np.uint8], flip: bool, random: np.random.Gener
         window = padded[i, top[i] : top[i] + size, left[i] : left[i] + size]
         cropped[i] = window[:, ::-1] if mirrored[i] else window
     return cropped
-
-
-def prefetched(make: Callable[[int], T], count: int) -> Iterator[T]:
-    """make(0), ..., make(count - 1), each prepared by one thread while the ones before it are used.
-
-    An exception in the thread is raised here. Closing the iterator ends the thread.
-    """
-    pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
-    try:
-        pending: deque[Future[T]] = deque()
-        for number in range(count + AHEAD):
-            if number < count:
-                pending.append(pool.submit(make, number))
-            if number >= AHEAD and pending:
-                yield pending.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)

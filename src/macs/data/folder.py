@@ -1,14 +1,13 @@
-"""A folder of images: which files it holds, and their pixels, decoded by threads (Pillow releases the GIL)."""
+"""A folder of images: which files it holds, and their pixels, decoded by threads."""
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
+from macs.data.ahead import DECODERS, map_ahead
 from macs.data.pictures import SUFFIXES, read_picture
 from macs.data.pixels import Index, Pixels, positions
 from macs.data.walking import folders_in, printable_name, walk
@@ -56,11 +55,9 @@ def decode(root: Path, names: Sequence[str], size: int, progress: Progress | Non
             images[i] = read_picture(root / names[i], size)
         return stop
 
-    # A pool of its own for each call: threads kept from one call to the next would not survive a fork.
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for done in pool.map(fill, range(0, len(names), BLOCK)):
-            if progress:
-                progress(done, len(names))
+    for done in map_ahead(fill, range(0, len(names), BLOCK), threads=DECODERS, ahead=2 * DECODERS):
+        if progress:
+            progress(done, len(names))
     return images
 
 

@@ -1,9 +1,9 @@
 """Detector: a classifier, a score and a threshold, which together say ID or OOD."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -18,9 +18,8 @@ from macs.data.imageset import require_images, require_sets
 from macs.data.pixels import Resized
 from macs.detector.calibration import Calibration, calibrate, share_to_keep
 from macs.detector.label import wrong_names
-from macs.evaluation import Answers, run_net
-from macs.inference import inference
-from macs.scores import Score
+from macs.inference import outputs_of
+from macs.scores import Answers, Score
 
 if TYPE_CHECKING:
     from macs.detector.int8 import Quantised
@@ -30,40 +29,76 @@ if TYPE_CHECKING:
 PRECISION = "float32"
 
 
-@dataclass(frozen=True, eq=False)  # arrays do not compare to a yes or a no
-class Verdicts:
-    """One answer an image: its class, how sure the network is, and whether it is OOD."""
+@dataclass(frozen=True, eq=False)
+class Verdicts(Answers):
+    """One answer per image: its class, how sure the network is, and whether it is OOD."""
 
-    labels: NDArray[np.int64]
-    confidences: NDArray[np.float32]
     is_ood: NDArray[np.bool_]
     classes: tuple[str, ...]
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The number of the predicted class of each image, OOD or not."""
+        return self.predictions
 
     @property
     def names(self) -> list[str]:
-        """The class name of each image, OOD or not."""
-        return [self.classes[label] for label in self.labels]
+        """The name of the predicted class of each image, OOD or not."""
+        return [self.classes[label] for label in self.predictions]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Detector:
     """`calibrate` gives a new detector with a threshold; everything else needs one.
 
+    The score is given by its name or as itself. One that is fitted to training images needs `fit` before `calibrate`.
     Without `classes` the class names are those of the calibration images, else the classes' numbers.
     """
 
     net: nn.Module
-    score: str = "msp"
-    classes: tuple[str, ...] = ()
-    recipe: Mapping[str, Any] | None = None  # what the network was trained with, for the record
-    size: int = 0  # edge of the images, known from the calibration on
-    calibration: Calibration | None = None
+    score: Score
+    classes: tuple[str, ...]
+    recipe: Mapping[str, Any] | None  # what the network was trained with, for the record
+    size: int  # edge of the images, known from the calibration on
+    calibration: Calibration | None
 
-    def __post_init__(self) -> None:
-        score_of_logits(self.score)
+    def __init__(
+        self,
+        net: nn.Module,
+        score: Score | str = "msp",
+        classes: tuple[str, ...] = (),
+        recipe: Mapping[str, Any] | None = None,
+        size: int = 0,
+        calibration: Calibration | None = None,
+    ) -> None:
+        score = scores.get(score)
+        if score.reads == "pixels":
+            raise MacsError(
+                f"{score!r} needs the gradient of the network, which a detector and its exported file do not compute; "
+                "measure it with `macs evaluate`, and take another score for a detector."
+            )
+        score = scores.ready(score, net) if score.fitted else score
+        values = (net, score, classes, recipe, size, calibration)
+        for each, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, each.name, value)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move network and score, in place as torch does, and return the detector."""
+        self.net.to(device)
+        self.score.to(device)
+        return self
+
+    def fit(self, train: ImageSet, *, images: int = scores.LIMIT, seed: int = 0, progress: bool = False) -> "Detector":
+        """A detector, not calibrated yet, whose score is fitted to `images` of the training images (0: all).
+
+        They must be ID training images, drawn at random by the seed, and never those to calibrate on. A score of the
+        logits has nothing to learn from them.
+        """
+        if self.score.fitted_to == "nothing":
+            return self
+        train = require_images(train, "training images")
+        known = scores.know(self.net, train, limit=images, seed=seed, precision=PRECISION, progress=progress)
+        return replace(self, score=self.score.fit(known), calibration=None)
 
     def calibrate(
         self,
@@ -84,8 +119,16 @@ class Detector:
         validation = require_images(validation, "calibration images")
         outliers = require_sets({} if outliers is None else outliers, "outliers")
         check = None if check is None else require_images(check, "images to check on")
+        if not self.score.fitted:
+            if self.score.fitted_to == "training images":
+                raise MacsError(
+                    f"{self.score!r} has to be fitted to ID training images before it is calibrated; go on with the "
+                    "detector that .fit(train) returns."
+                )
+            bound = self.score.fit(scores.last_layer(self.net, validation))
+            return replace(self, score=bound).calibrate(validation, keep, per_class, outliers, check, progress)
         classes = self._class_names(validation)
-        answers = self._run(validation, progress)
+        answers = self._ask(validation, progress)
         record = calibrate(
             answers.confidences,
             answers.predictions,
@@ -93,14 +136,14 @@ class Detector:
             classes,
             keep=keep,
             per_class=per_class,
-            score=self.score,
+            score=scores.name_of(self.score),
             data=validation.name,
         )
         warn_of_guessing(record.accuracy, len(classes), validation.name)
         detector = replace(self, classes=classes, size=validation.size, calibration=record)
         if check is not None:
             verdicts = detector.predict(check, progress=progress)
-            record = record.checked(verdicts.labels, ~verdicts.is_ood)
+            record = record.checked(verdicts.predictions, ~verdicts.is_ood)
         passing = {
             name: 1 - float(detector.predict(images, progress=progress).is_ood.mean())
             for name, images in outliers.items()
@@ -130,8 +173,7 @@ class Detector:
         Images of another size are resized and cropped as files are. `threshold` overrides the calibrated one.
         """
         tau = self.thresholds(threshold)
-        answers = self._run(_image_set(images, self.size), progress)
-        return self.judge(answers.predictions, answers.confidences, tau)
+        return self.judge(self._ask(_image_set(images, self.size), progress), tau)
 
     def predict_files(
         self, paths: str | Path | Iterable[str | Path], *, threshold: float | None = None
@@ -150,12 +192,10 @@ class Detector:
             raise MacsError(f"The threshold must be a number, not {override}.")
         return np.full_like(values, override)
 
-    def judge(
-        self, labels: NDArray[np.int64], confidences: NDArray[np.float32], thresholds: NDArray[np.float32]
-    ) -> Verdicts:
+    def judge(self, answers: Answers, thresholds: NDArray[np.float32]) -> Verdicts:
         """confidence >= tau is ID (MaCS paper, Eq. 2); written so that a confidence that is no number is OOD."""
-        tau = thresholds[labels] if thresholds.ndim else thresholds
-        return Verdicts(labels, confidences, ~(confidences >= tau), self.classes)
+        tau = thresholds[answers.predictions] if thresholds.ndim else thresholds
+        return Verdicts(answers.predictions, answers.confidences, ~(answers.confidences >= tau), self.classes)
 
     def save(self, path: str | Path) -> None:
         """Write everything into one .safetensors file."""
@@ -164,11 +204,14 @@ class Detector:
         save(self, path)
 
     @classmethod
-    def load(cls, path: str | Path, net: nn.Module | str | None = None) -> "Detector":
-        """Read what `save` wrote, running no code. A network of your own must be given: itself, or "module:Class"."""
+    def load(cls, path: str | Path, net: nn.Module | str | None = None, score: Score | str | None = None) -> "Detector":
+        """Read what `save` wrote, running no code.
+
+        A network and a score of your own must be given: each as itself, or as "module:Class".
+        """
         from macs.detector.files import load
 
-        return load(path, net)
+        return load(path, net, score)
 
     def export(self, path: str | Path) -> None:
         """Write one ONNX file: raw uint8 pixels in; label, confidence and is_ood out."""
@@ -195,8 +238,10 @@ class Detector:
         ood = require_sets({} if ood is None else ood, "OOD sets")
         return export_int8(self, path, images, ood, max_drop, progress)
 
-    def _run(self, images: ImageSet, progress: bool = False) -> Answers:
-        return run_net(self.net, images, self.score, precision=PRECISION, progress=progress)
+    def _ask(self, images: ImageSet, progress: bool) -> Answers:
+        features = self.score.reads == "features"
+        outputs = outputs_of(self.net, images, features=features, precision=PRECISION, progress=progress)
+        return scores.joined(scores.answer(self.score, each) for each in outputs).checked(images.name)
 
     def _class_names(self, images: ImageSet) -> tuple[str, ...]:
         """The names of the network's classes, which the images' labels must count by."""
@@ -214,25 +259,14 @@ class Detector:
         return names
 
 
-def score_of_logits(name: str) -> Score:
-    """A score by its name, refused where it has a state, which a detector file has no place for yet."""
-    scorer = scores.get(name)
-    if scorer.needs_features or scorer.needs_training or scorer.needs_pixels:
-        raise MacsError(
-            f"A detector needs a score of the logits, such as msp, maxlogit or energy: {name} reads "
-            f"{'pixels' if scorer.needs_pixels else 'features and is fitted to a network'}, which is only evaluated."
-        )
-    return scorer
-
-
 def count_outputs(net: nn.Module, size: int) -> int:
     """How many classes a network tells apart, asked with one black image."""
-    with inference(net, PRECISION) as run:
-        try:
-            return run(torch.zeros(1, size, size, 3, dtype=torch.uint8)).logits.shape[1]
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0].rstrip(".")
-            raise MacsError(f"{nets.name_of(net)} cannot take {size} x {size} images: {reason}.") from None
+    try:
+        (outputs,) = outputs_of(net, [torch.zeros(1, size, size, 3, dtype=torch.uint8)], precision=PRECISION)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise MacsError(f"{nets.name_of(net)} cannot take {size} x {size} images: {reason}.") from None
+    return outputs.logits.shape[1]
 
 
 def _image_set(images: ImageSet | NDArray[np.uint8], size: int) -> ImageSet:

@@ -21,13 +21,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from macs import nets
+from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.core.files import write_atomically
 from macs.core.version import __version__
 from macs.data.fitness import warn_of_guessing
-from macs.detector._detector import Detector, Verdicts, score_of_logits
+from macs.detector._detector import Detector, Verdicts
 from macs.detector.files import onnx_path
+from macs.inference import Outputs
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 OPSET = 18
 INPUT = "raw uint8 RGB pixels 0..255, N x H x W x 3, no normalisation"
+SCORE = "score/"  # before the names of the nodes that compute the score
 TOLERANCE = 1e-3  # far above rounding; beyond it the file is not the network
 
 
@@ -45,13 +47,16 @@ class Graph(nn.Module):
         super().__init__()
         self.net = copy.deepcopy(detector.net).cpu().float().eval()
         cast(Any, self.net).to(memory_format=torch.contiguous_format)  # torch's stub knows no memory format here
-        self.scorer = score_of_logits(detector.score)
+        self.score = copy.deepcopy(detector.score).cpu()
 
     def forward(self, images: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         pixels = images.permute(0, 3, 1, 2).float() / 255
-        logits = self.net(pixels)
+        if self.score.reads == "features":
+            features, logits = nets.features_of(self.net, pixels)
+        else:
+            features, logits = None, self.net(pixels)
         label = logits.argmax(dim=1)
-        confidence = self.scorer.confidence(logits)
+        confidence = self.score(Outputs(logits, features))
         tau = threshold[label] if threshold.ndim else threshold
         return label, confidence, ~(confidence >= tau)
 
@@ -124,7 +129,8 @@ def description(detector: Detector) -> dict[str, str]:
         "output": "label: number of the class; confidence: higher means ID; is_ood: confidence < threshold",
         "threshold": "optional input; its default is the calibrated value",
         "classes": json.dumps(detector.classes),
-        "score": detector.score,
+        "score": scores.name_of(detector.score),
+        "settings": json.dumps(detector.score.settings),
         "net": nets.name_of(detector.net),
         "calibration": json.dumps(detector.calibrated.as_dict()),
         "macs": __version__,
@@ -132,8 +138,15 @@ def description(detector: Detector) -> dict[str, str]:
 
 
 def strip(model: "ModelProto") -> None:
-    """Take out what the exporter noted of its own work: it is longer than the graph, with paths of this machine."""
+    """Take out what the exporter noted of its own work: it is longer than the graph, with paths of this machine.
+
+    The nodes of the score keep a name that says so.
+    """
     graph = model.graph
+    for node in graph.node:
+        scopes = next((each.value for each in node.metadata_props if each.key == "pkg.torch.onnx.name_scopes"), "")
+        if "'score'" in scopes:
+            node.name = f"{SCORE}{node.name}"
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         del part.metadata_props[:]
     for node in graph.node:

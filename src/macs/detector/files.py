@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from macs.detector._detector import Detector
+    from macs.scores import Score
+
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors itself has it
-NET = "net."  # before the names of the network's tensors: a fitted score may have tensors too
+NET, SCORE = "net.", "score."  # before the names of the network's tensors, and before those of a fitted score
 
 
 def save(detector: "Detector", path: str | Path) -> None:
@@ -32,11 +34,9 @@ def save(detector: "Detector", path: str | Path) -> None:
     import safetensors.torch
     import torch
 
-    from macs import nets
+    from macs import nets, scores
 
     path = detector_path(path)
-    if ":" in detector.score:
-        raise MacsError(f"Cannot save a detector with a score of your own ({detector.score}): a file must run no code.")
     normalisation = nets.normalisation_of(detector.net)
     label = asdict(
         Label(
@@ -48,32 +48,37 @@ def save(detector: "Detector", path: str | Path) -> None:
             classes=detector.classes,
             size=detector.size,
             preparation=detector.preparation,
-            score=detector.score,
+            score=scores.name_of(detector.score),
+            settings=detector.score.settings,
             calibration=detector.calibrated,
             recipe=None if detector.recipe is None else dict(detector.recipe),
         )
     )
     # Copies, since safetensors takes neither tied nor channels-last tensors.
     tensors = {
-        NET + name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, tensor in detector.net.state_dict().items()
+        prefix + name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for prefix, module in ((NET, detector.net), (SCORE, detector.score))
+        for name, tensor in module.state_dict().items()
     }
     label["sha256"] = checksum(label, *_parts(safetensors.torch.save(tensors)))
     content = safetensors.torch.save(tensors, metadata={"macs": json.dumps(label)})
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
-def load(path: str | Path, net: "nn.Module | str | None" = None) -> "Detector":
-    """The detector in a file. A network that is not ours must be given, and gets the file's weights in place."""
+def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score | str | None" = None) -> "Detector":
+    """The detector in a file. A network that is not ours must be given, and gets the file's weights in place.
+
+    A score that is not ours must be given too; the detector gets a copy of it with the file's tensors.
+    """
     import safetensors.torch
     from torch import nn
 
     from macs import nets
     from macs.core.devices import device_of
-    from macs.detector._detector import Detector, count_outputs, score_of_logits
+    from macs.detector._detector import Detector, count_outputs
 
     label, content = read(path)
-    score_of_logits(label.score)
+    scorer = _score(label, score, path)
     if not isinstance(net, nn.Module) and not net and ":" in label.net:
         raise MacsError(
             f"{path} holds a network of your own, here {label.net}, and loads only with it: give net=YourNet(...) "
@@ -83,12 +88,15 @@ def load(path: str | Path, net: "nn.Module | str | None" = None) -> "Detector":
         tensors: dict[str, Tensor] = safetensors.torch.load(content)
     except Exception:  # a forged list of tensors makes the reader raise errors of its own
         raise _damaged(path) from None
-    if not all(name.startswith(NET) for name in tensors):
-        raise MacsError(f"{path} holds tensors that are not the network's; calibrate anew.")
-    state = {name.removeprefix(NET): tensor for name, tensor in tensors.items()}
+    state, learnt = (
+        {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        for prefix in (NET, SCORE)
+    )
+    if len(state) + len(learnt) != len(tensors):
+        raise MacsError(f"{path} holds tensors that are neither the network's nor the score's; calibrate anew.")
     network = net if isinstance(net, nn.Module) else _network(net or label.net, len(label.classes), state, path)
     _fit(network, state, len(label.classes), path)
-    for name, tensor in state.items():
+    for name, tensor in (state | learnt).items():
         if not tensor.isfinite().all():
             raise MacsError(f"{path} holds weights that are not finite ({name}); calibrate another network.")
     network.load_state_dict(state)
@@ -104,7 +112,49 @@ def load(path: str | Path, net: "nn.Module | str | None" = None) -> "Detector":
         raise MacsError(
             f"{path} names {len(label.classes)} classes, but its network tells {outputs} apart; save it anew."
         )
-    return Detector(network, label.score, label.classes, label.recipe, label.size, label.calibration)
+    scorer = _filled(scorer, learnt, network, label.size, path)
+    return Detector(network, scorer, label.classes, label.recipe, label.size, label.calibration)
+
+
+def _score(label: Label, given: "Score | str | None", path: str | Path) -> "Score":
+    """The score that a label names, not fitted yet; one of the user's own is the one given."""
+    from macs import scores
+
+    if given is None and ":" in label.score:
+        raise MacsError(
+            f"{path} holds a score of your own, here {label.score}, and loads only with it: give score=YourScore(...) "
+            f"in Python, --score {label.score} on the command line."
+        )
+    try:
+        found = scores.get(label.score if given is None else given, **label.settings)
+    except (MacsError, TypeError, ValueError) as error:
+        raise MacsError(f"Cannot make the score {label.score} of {path}: {error}") from None
+    if scores.name_of(found) != label.score:
+        raise MacsError(f"{path} was calibrated with the score {label.score}, not with {scores.name_of(found)}.")
+    return found
+
+
+def _filled(score: "Score", tensors: "dict[str, Tensor]", network: "nn.Module", size: int, path: str | Path) -> "Score":
+    """A copy of the score with its tensors, tried on one black image: forged ones may have any type and shape."""
+    import torch
+
+    from macs import scores
+    from macs.inference import outputs_of
+
+    if {*tensors} - {scores.NETWORK} != {*score.buffer_names()}:
+        names = ", ".join(score.buffer_names()) or "none"
+        raise MacsError(f"{path} does not fit {score.written}, whose tensors are {names}; calibrate anew.")
+    if not tensors:
+        return score
+    filled = replace(score)
+    filled.load_state_dict(tensors)
+    (outputs,) = outputs_of(network, [torch.zeros(1, size, size, 3, dtype=torch.uint8)], features=True)
+    try:
+        scores.answer(scores.ready(filled, network), outputs)
+    except (RuntimeError, IndexError, ValueError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise MacsError(f"{path} holds a score that does not fit its network: {reason}; calibrate anew.") from None
+    return filled
 
 
 def _network(name: str, classes: int, state: "dict[str, Tensor]", path: str | Path) -> "nn.Module":

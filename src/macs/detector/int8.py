@@ -10,19 +10,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from macs.core.console import track
 from macs.core.errors import MacsError
 from macs.core.files import write_atomically
 from macs.data import ImageSet
-from macs.data.batches import scoring_batches
 from macs.data.fitness import same_classes, warn_of_guessing
 from macs.detector._detector import Detector, Verdicts
 from macs.detector.calibration import Calibration, calibrate
-from macs.detector.export import describe, quiet, run, session, strip, to_onnx
+from macs.detector.export import SCORE, describe, quiet, run, session, strip, to_onnx
 from macs.detector.files import allowed_drop, onnx_path
+from macs.inference import batches_of
 from macs.metrics import ood_metrics
+from macs.scores import joined, name_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -93,7 +91,7 @@ def export_int8(
         name: [verdicts(model, each.resized(detector.size), detector, progress) for model in (whole, small)]
         for name, each in ood.items()
     }
-    accuracy = Change(*(float((found.labels == rest.labels).mean()) for found in known))
+    accuracy = Change(*(float((found.predictions == rest.labels).mean()) for found in known))
     auroc = {
         name: Change(*(ood_metrics(a.confidences, b.confidences).auroc for a, b in zip(known, each, strict=True)))
         for name, each in unknown.items()
@@ -108,18 +106,17 @@ def export_int8(
 
     record = calibrate(
         known[1].confidences,
-        known[1].labels,
+        known[1].predictions,
         rest.labels,
         detector.classes,
         keep=detector.calibrated.keep,
         per_class=detector.calibrated.per_class,
-        score=detector.score,
+        score=name_of(detector.score),
         data=images.name,
     )
     tuned = replace(detector, calibration=record)
     passing = {
-        name: 1 - float(tuned.judge(found.labels, found.confidences, tuned.thresholds()).is_ood.mean())
-        for name, (_, found) in unknown.items()
+        name: 1 - float(tuned.judge(found, tuned.thresholds()).is_ood.mean()) for name, (_, found) in unknown.items()
     }
     tuned = replace(tuned, calibration=replace(record, passing=passing))
     describe(small, tuned, precision="int8")
@@ -135,7 +132,7 @@ def quantise(model: "ModelProto", images: ImageSet) -> "ModelProto":
 
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
-            self.batches = scoring_batches(images, BATCH)
+            self.batches = batches_of(images, BATCH)
 
         def get_next(self) -> dict[str, Any] | None:
             batch = next(self.batches, None)
@@ -155,6 +152,7 @@ def quantise(model: "ModelProto", images: ImageSet) -> "ModelProto":
             Reader(),
             quant_format=QuantFormat.QDQ,
             op_types_to_quantize=OPERATORS,
+            nodes_to_exclude=[node.name for node in source.graph.node if node.name.startswith(SCORE)],
             per_channel=True,
             weight_type=QuantType.QInt8,
             activation_type=QuantType.QUInt8,
@@ -170,11 +168,6 @@ def quantise(model: "ModelProto", images: ImageSet) -> "ModelProto":
 def verdicts(model: "ModelProto", images: ImageSet, detector: Detector, progress: bool) -> Verdicts:
     """What an exported detector says of a set of images."""
     onnx = session(model)
-    batches = track(scoring_batches(images, BATCH), -(-len(images) // BATCH), f"scoring {images.name}", progress)
-    parts = [run(onnx, batch.numpy(), detector.classes) for batch in batches]
-    return Verdicts(
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate([part.confidences for part in parts]),
-        np.concatenate([part.is_ood for part in parts]),
-        detector.classes,
-    )
+    batches = batches_of(images, BATCH, progress=progress)
+    answers = joined(run(onnx, batch.numpy(), detector.classes) for batch in batches)
+    return detector.judge(answers, detector.thresholds())

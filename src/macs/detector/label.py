@@ -7,7 +7,7 @@ once, before anything is built by them.
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -16,7 +16,7 @@ import numpy as np
 from macs.core.settings import Edge
 from macs.detector.calibration import Calibration, Threshold, rank
 
-FORMAT, VERSION = "macs-detector", 2
+FORMAT, VERSION = "macs-detector", 3
 MOST_IMAGES = 2**53
 
 
@@ -39,6 +39,7 @@ class Label:
     calibration: Calibration
     recipe: dict[str, Any] | None
     normalisation: dict[str, tuple[float, float, float]] | None = None  # version 1 had none
+    settings: dict[str, Any] = field(default_factory=dict)  # of the score; versions 1 and 2 had none
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> "Label":
@@ -105,7 +106,7 @@ def _complaints(label: Label) -> Iterator[str]:
         yield f"size is {label.size}, which must be {edge}"
     if wrong := wrong_names(label.classes) or ("" if label.classes else "there are no classes"):
         yield wrong
-    if ":" in label.score or record.score != label.score:
+    if record.score != label.score:
         yield f"the score is {label.score!r}, and that of the calibration {record.score!r}"
     if not 0 < record.keep < 1:
         yield f"keep is {record.keep}, which must lie between 0 and 1"

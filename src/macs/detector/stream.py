@@ -1,30 +1,25 @@
 """Verdicts for files in bounded memory: threads decode a little ahead of the network, and rows go out as they come."""
 
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from macs import scores
 from macs.core.errors import MacsError
+from macs.data.ahead import DECODERS, map_ahead
 from macs.data.walking import in_batches
-from macs.detector._detector import PRECISION, Detector, Verdicts, score_of_logits
+from macs.detector._detector import PRECISION, Detector, Verdicts
 from macs.detector.paths import Item, find_images
 from macs.inference import BATCH, inference
 
-S = TypeVar("S")
-T = TypeVar("T")
-
 BLOCK = 32  # images that a thread decodes at a time
-AHEAD = 2 * BATCH // BLOCK  # blocks that may be decoded or waiting at any time
-THREADS = min(8, os.cpu_count() or 1)
+AHEAD = 2 * BATCH // BLOCK  # blocks that may be decoded or waiting while one is used
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +53,24 @@ def predict_files(
 def _rows(
     detector: Detector, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
 ) -> Iterator[Row]:
-    scorer = score_of_logits(detector.score)
     blocks = in_batches(find_images(paths), BLOCK)
-    pictures = (picture for block in map_ahead(partial(decode, size=detector.size), blocks) for picture in block)
-    with inference(detector.net, PRECISION) as run:
+    decoded = map_ahead(partial(decode, size=detector.size), blocks, threads=DECODERS, ahead=AHEAD)
+    pictures = (picture for block in decoded for picture in block)
+    score = detector.score
+    with inference(detector.net, PRECISION, features=score.reads == "features") as run:
         for batch in in_batches(pictures, BATCH):
             found: Iterator[tuple[int, str, float, bool]] = iter(())
             pixels = [picture.pixels for picture in batch if picture.pixels is not None]
             if pixels:
-                logits = run(torch.from_numpy(np.stack(pixels))).logits
-                labels, confidences = logits.argmax(dim=1).cpu().numpy(), scorer.confidence(logits).cpu().numpy()
-                found = _answers(detector.judge(labels, confidences, thresholds))
+                answers = scores.answer(score, run(torch.from_numpy(np.stack(pixels))))
+                found = _verdicts(detector.judge(answers, thresholds))
             for name, image, reason in batch:
                 yield Row(name, reason=reason) if image is None else Row(name, *next(found))
 
 
-def _answers(verdicts: Verdicts) -> Iterator[tuple[int, str, float, bool]]:
+def _verdicts(verdicts: Verdicts) -> Iterator[tuple[int, str, float, bool]]:
     confidences = (float(str(value)) for value in verdicts.confidences)  # the fewest digits that are the same float32
-    return zip(verdicts.labels.tolist(), verdicts.names, confidences, verdicts.is_ood.tolist(), strict=True)
+    return zip(verdicts.predictions.tolist(), verdicts.names, confidences, verdicts.is_ood.tolist(), strict=True)
 
 
 def decode(items: list[Item], size: int) -> list[Picture]:
@@ -87,18 +82,3 @@ def decode(items: list[Item], size: int) -> list[Picture]:
         except MacsError as error:
             pictures.append(Picture(item.name, None, str(error)))
     return pictures
-
-
-def map_ahead(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-    """map(function, items) by threads, in order, with no more than AHEAD results in memory."""
-    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="decoding")
-    pending: deque[Future[T]] = deque()
-    try:
-        for item in items:
-            pending.append(pool.submit(function, item))
-            if len(pending) >= AHEAD:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 from macs.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from macs.evaluation.measurement import Answers, evaluate, evaluate_scores, measure, run_net, run_scores
+    from macs.evaluation.measurement import evaluate, evaluate_scores, measure
     from macs.evaluation.protocol import Protocol
     from macs.evaluation.results import Evaluation, Ranking, SetResult
 
 __all__ = [
-    "Answers",
     "Evaluation",
     "Protocol",
     "Ranking",
@@ -18,8 +17,6 @@ __all__ = [
     "evaluate",
     "evaluate_scores",
     "measure",
-    "run_net",
-    "run_scores",
 ]
 
 __getattr__ = lazily(

@@ -11,47 +11,21 @@ The draws resample one network's confidences. Their error says nothing about ano
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from macs.core.console import track, warn
-from macs.core.devices import device_of
+from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.batches import scoring_batches, to_float
 from macs.data.fingerprint import same_pixels
 from macs.data.fitness import warn_of_guessing
 from macs.data.imageset import require_images, require_sets
 from macs.evaluation.protocol import Protocol, check_fit_images, drawn_accuracies, drawn_metrics
 from macs.evaluation.results import Evaluation, Ranking, SetResult
-from macs.inference import BATCH, Outputs, inference
 from macs.metrics import FprRule, ood_metrics
-from macs.scores import LIMIT, Score, Train, available, blamed, fit_all, get
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What a network says of a set of images: one prediction and one confidence each."""
-
-    predictions: NDArray[np.int64]
-    confidences: NDArray[np.float32]
-    fault: str = ""  # why there are no confidences, if the score failed
-
-    def checked(self, images: str) -> Self:
-        """These answers, or an error if there are none or a confidence is no number."""
-        if self.fault:
-            raise MacsError(self.fault)
-        if broken := np.count_nonzero(np.isnan(self.confidences)):
-            raise MacsError(
-                f"{broken} of {len(self.confidences)} images of {images} get a confidence that is not a number; look "
-                "at the network's logits for them, then at the score."
-            )
-        return self
+from macs.scores import LIMIT, Score, Train, ask_all, available, fit_all, get
 
 
 def evaluate(
@@ -92,7 +66,7 @@ def evaluate_scores(
     net: nn.Module,
     test: ImageSet,
     ood: Mapping[str, ImageSet],
-    scores: Sequence[str | Score] | None = None,
+    scores: Mapping[str, Score] | Sequence[str | Score] | None = None,
     *,
     train: Train = None,
     fit_images: int = LIMIT,
@@ -107,17 +81,21 @@ def evaluate_scores(
     protocol = protocol or Protocol()
     check_fit_images(fit_images)
     check_sets(test, ood)
-    wanted = {str(each): get(each) for each in scores or available()}
+    wanted = scores if isinstance(scores, Mapping) else by_name(scores or available())
     fit = fit_all(
         wanted, net, test, train, limit=fit_images, seed=protocol.seed, precision=precision, progress=progress
     )
-    sets = (test, *ood.values()) if fit.scores else ()
-    answers = {images: run_scores(net, images, fit.scores, precision, progress) for images in sets}
-    evaluations, left_out = [], fit.left_out
-    for name in fit.scores:
+    answers, left_out = {}, fit.left_out
+    for images in (test, *ood.values()):
+        remaining = {name: score for name, score in fit.scores.items() if name not in left_out}
+        if remaining and images not in answers:
+            answers[images], failed = ask_all(net, images, remaining, precision, progress)
+            left_out.update(failed)
+    evaluations = []
+    for name in (name for name in fit.scores if name not in left_out):
+        known = answers[test][name]
+        unknown = {each: answers[images][name].confidences for each, images in ood.items()}
         try:
-            known = answers[test][name].checked(test.name)
-            unknown = {each: answers[images][name].checked(each).confidences for each, images in ood.items()}
             correct = known.predictions == test.labels
             evaluations.append(measure(test.name, correct, known.confidences, unknown, name, protocol))
         except MacsError as error:
@@ -130,8 +108,14 @@ def evaluate_scores(
         left_out=left_out,
         train=fit.train,
         train_images=fit.images,
-        fitted=[name for name, scorer in fit.scores.items() if scorer.needs_training],
+        fitted=[name for name, score in fit.scores.items() if score.fitted_to == "training images"],
     )
+
+
+def by_name(scores: Sequence[str | Score]) -> dict[str, Score]:
+    """Scores under the names that they were asked for by, or as they are written in Python."""
+    found = [(each, get(each)) for each in scores]
+    return {each if isinstance(each, str) else score.written: score for each, score in found}
 
 
 def check_sets(test: ImageSet, ood: Mapping[str, ImageSet]) -> None:
@@ -176,58 +160,3 @@ def measure(
             for name, confidences in conf_out.items()
         ],
     )
-
-
-def run_net(
-    net: nn.Module, images: ImageSet, score: str | Score, precision: str = "auto", progress: bool = False
-) -> Answers:
-    """One pass over a set: a prediction and a confidence for each image. A score that needs it must be fitted."""
-    return run_scores(net, images, {"": get(score)}, precision, progress)[""].checked(images.name)
-
-
-def run_scores(
-    net: nn.Module, images: ImageSet, scorers: Mapping[str, Score], precision: str = "auto", progress: bool = False
-) -> dict[str, Answers]:
-    """One pass over a set for all scores but those of the pixels, which make passes of their own.
-
-    A score that fails costs the others nothing: its answers say why it failed.
-    """
-    predictions: list[Tensor] = []
-    confidences: dict[str, list[Tensor]] = {name: [] for name in scorers}
-    faults: dict[str, str] = {}
-    needs_features = any(scorer.needs_features for scorer in scorers.values())
-    batches = track(scoring_batches(images, BATCH), -(-len(images) // BATCH), f"scoring {images.name}", progress)
-    with inference(net, precision, needs_features) as run:
-        for batch in batches:
-            outputs = run(batch)
-            predictions.append(outputs.logits.argmax(dim=1).cpu())
-            for name, scorer in scorers.items():
-                if name in faults:
-                    continue
-                try:
-                    confidences[name].append(_ask(scorer, net, batch, outputs))
-                except MacsError as error:
-                    faults[name] = str(error)
-    predicted = torch.cat(predictions).numpy()
-    return {
-        name: Answers(predicted, np.empty(0, np.float32), faults[name])
-        if name in faults
-        else Answers(predicted, torch.cat(parts).numpy())
-        for name, parts in confidences.items()
-    }
-
-
-def _ask(scorer: Score, net: nn.Module, batch: Tensor, outputs: Outputs) -> Tensor:
-    """A batch's confidences by one score."""
-    with blamed(scorer):
-        if scorer.needs_pixels:
-            found = scorer.from_pixels(net, to_float(batch, device_of(net)))
-        else:
-            found = scorer.confidence(*outputs)
-    if not isinstance(found, Tensor) or found.shape != (len(batch),):
-        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise MacsError(
-            f"The score {type(scorer).__name__} gives {shape} for {len(batch)} images; it must return a tensor with "
-            "one confidence per image."
-        )
-    return found.detach().to("cpu", torch.promote_types(found.dtype, torch.float32))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from macs.evaluation import Evaluation
 
 FORMAT = 2  # of what a cell's folder holds
+Kept = tuple[NDArray[np.bool_], NDArray[np.float32]]  # is each image's predicted class right, and its confidence
 WORDS = {"id_images": "other ID images", "outlier_images": "other outliers", "start": "other starting weights"}
 
 
@@ -46,13 +47,6 @@ class Examination:
     val_outliers: ImageSet
     test: ImageSet | None = None
     ood: Mapping[str, ImageSet] = field(default_factory=dict)
-
-
-class Confidences(NamedTuple):
-    """Of the images of a set: is the predicted class right (never, where there are no labels), and how sure is it?"""
-
-    correct: NDArray[np.bool_]
-    values: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -139,16 +133,17 @@ class Cell:
         score, net = methods.build(self.recipe).score, cache(self.net)
         protocol = Protocol(fpr_rule=fpr_rule)
 
-        def confidences(images: ImageSet) -> Confidences:
+        def confidences(images: ImageSet) -> Kept:
             return self._confidences(images, score, net, progress)
 
-        known, unknown = confidences(on.val), {"outliers": confidences(on.val_outliers).values}
-        validation = measure(on.val.name, known.correct, known.values, unknown, score, protocol)
+        (correct, known), (_, unknown) = confidences(on.val), confidences(on.val_outliers)
+        validation = measure(on.val.name, correct, known, {"outliers": unknown}, score, protocol)
         test, kept = None, {}
         if on.test is not None and on.ood:
-            known, unknown = confidences(on.test), {name: confidences(images).values for name, images in on.ood.items()}
-            test = measure(on.test.name, known.correct, known.values, unknown, score, protocol)
-            kept = {"id": known.values, **unknown}
+            correct, known = confidences(on.test)
+            others = {name: confidences(images)[1] for name, images in on.ood.items()}
+            test = measure(on.test.name, correct, known, others, score, protocol)
+            kept = {"id": known, **others}
         return Result(
             validation=validation,
             test=test,
@@ -169,26 +164,24 @@ class Cell:
                 found.append("; ".join(_difference(_flat(_told(file)), _flat(self.depends))))
         return found
 
-    def _confidences(
-        self, images: ImageSet, score: str, net: "Callable[[], nn.Module]", progress: bool
-    ) -> "Confidences":
+    def _confidences(self, images: ImageSet, score: str, net: "Callable[[], nn.Module]", progress: bool) -> Kept:
         """What the network says of a set: from disk where it has been asked before."""
         file = self.folder.path / f"confidences-{fingerprint(images)}.npz"
         if not file.exists():
-            from macs.evaluation import run_net
+            from macs import scores
 
-            answers = run_net(net(), images, score, self.recipe.precision, progress)
+            answers = scores.ask(net(), images, score, self.recipe.precision, progress)
             correct = answers.predictions == (-1 if images.labels is None else images.labels)
             arrays = {"name": np.array(images.name), "correct": correct, "values": answers.confidences}
             write_atomically(file, lambda path: _save(path, arrays))
         try:
             with np.load(file) as kept:
-                found = Confidences(kept["correct"], kept["values"])
+                correct, values = kept["correct"], kept["values"]
         except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
-            found = Confidences(np.empty(0, bool), np.empty(0, np.float32))
-        if not found.correct.shape == found.values.shape == (len(images),):
+            correct, values = np.empty(0, bool), np.empty(0, np.float32)
+        if not correct.shape == values.shape == (len(images),):
             raise MacsError(f"{file} is damaged; delete it, and it is made again.")
-        return found
+        return correct, values
 
     def net(self) -> "nn.Module":
         """The trained network, on the best device."""
@@ -210,11 +203,9 @@ class Cell:
 
 def weights_of(net: "nn.Module") -> str:
     """A hash of a network's weights."""
-    import torch
+    from macs import nets
 
-    state = sorted(net.state_dict().items())
-    tensors = (value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for _, value in state)
-    return short_hash(repr([name for name, _ in state]).encode(), *tensors)
+    return nets.weights_hash(net)
 
 
 def _told(file: Path) -> dict[str, Any]:

@@ -7,7 +7,17 @@ A new family is one new file here whose class is registered with `@net("family")
 numbers. Any other nn.Module that returns logits will do as well: pass it, or name it as "module:Class".
 """
 
-from macs.nets._base import Net, features_of, logits_of, name_of, normalisation_of, running, set_dropout, through_head
+from macs.nets._base import (
+    Net,
+    features_of,
+    logits_of,
+    name_of,
+    normalisation_of,
+    running,
+    set_dropout,
+    through_head,
+    weights_hash,
+)
 from macs.nets._files import class_names, load, save
 from macs.nets._names import available, build, net
 from macs.nets._normalisation import PUBLIC as NORMALISATIONS
@@ -31,4 +41,5 @@ __all__ = [
     "save",
     "set_dropout",
     "through_head",
+    "weights_hash",
 ]

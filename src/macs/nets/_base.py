@@ -12,6 +12,7 @@ from macs.core.console import warn
 from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.core.registry import users_code
+from macs.data.fingerprint import short_hash
 from macs.nets._normalisation import DEFAULT, Normalisation, Normalise
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -196,6 +197,13 @@ def logits_of(net: nn.Module, pixels: Tensor) -> Tensor:
         return ours
     with running(net, pixels):
         logits = net(pixels)
+    return _checked(net, pixels, logits)
+
+
+def _checked(net: nn.Module, pixels: Tensor, logits: object) -> Tensor:
+    """What a network returned, if it is logits."""
+    if torch.compiler.is_compiling() and isinstance(logits, Tensor):
+        return logits  # a graph in the making has no numbers to look at, and the number of images stays open
     if not isinstance(logits, Tensor):
         raise MacsError(f"{name_of(net)} returns a {type(logits).__name__}; return the logits alone, a tensor.")
     shape, images = tuple(logits.shape), len(pixels)
@@ -219,16 +227,38 @@ def running(net: nn.Module, pixels: Tensor) -> AbstractContextManager[None]:
 
 
 def features_of(net: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
-    """The N x D features and the N x K logits from one pass; the features feed the linear layer that ran last."""
+    """The N x D features, which are what the last linear layer is fed, and the N x K logits, from one pass."""
     _, features, logits = through_head(net, pixels)
     return features, logits
 
 
 def through_head(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Tensor]:
-    """The linear layer that ran last in one pass, the N x D features that it was fed, and the N x K logits."""
+    """The last linear layer, the N x D features that it was fed, and the N x K logits, from one pass.
+
+    Our networks say themselves where they split, and so do those with timm's `forward_features`, `forward_head` and
+    `get_classifier`. Of any other network it is the linear layer that ran last.
+    """
     if isinstance(net, Net):
         features = net.features(pixels)
         return net.head, features, net.head(features)
+    classifier = _timm_classifier(net)
+    return _split(net, classifier, pixels) if isinstance(classifier, nn.Linear) else _watched(net, pixels)
+
+
+def _timm_classifier(net: Any) -> object:
+    """The last layer of a network that has timm's methods; None for others."""
+    names = ("forward_features", "forward_head", "get_classifier")
+    return net.get_classifier() if all(callable(getattr(net, name, None)) for name in names) else None
+
+
+def _split(net: Any, head: nn.Linear, pixels: Tensor) -> tuple[nn.Linear, Tensor, Tensor]:
+    with running(net, pixels):
+        features: Tensor = net.forward_head(net.forward_features(pixels), pre_logits=True).flatten(1)
+        return head, features, _checked(net, pixels, head(features))
+
+
+def _watched(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Tensor]:
+    """By hooks on every linear layer, which tell what each was fed."""
     ran: list[tuple[nn.Linear, Tensor]] = []
 
     def keep(module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
@@ -246,3 +276,10 @@ def through_head(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Ten
         raise MacsError(f"{name_of(net)} has no linear layer to take features from; use a score of the logits.")
     head, features = ran[0]
     return head, features.flatten(1), logits
+
+
+def weights_hash(net: nn.Module) -> str:
+    """Equal for equal networks, bit for bit, wherever they are."""
+    state = sorted(net.state_dict().items())
+    tensors = (value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy() for _, value in state)
+    return short_hash(repr([name for name, _ in state]).encode(), *(each.tobytes() for each in tensors))

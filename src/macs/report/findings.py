@@ -4,28 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
 from macs import methods, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.fitness import warn_of_guessing
-from macs.evaluation import Evaluation, measure, run_net
-from macs.evaluation.measurement import check_sets
+from macs.evaluation import Evaluation, measure
+from macs.evaluation.measurement import by_name, check_sets
 from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A set of images with one prediction and one confidence each; the reader knows it by its title."""
+@dataclass(frozen=True, eq=False)
+class Judged(scores.Answers):
+    """The answers for a set of images, which the reader knows by its title."""
 
     title: str
     images: ImageSet
-    predictions: NDArray[np.int64]
-    confidences: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -59,14 +55,15 @@ def find(
     """Every image passes through the network once; tables, plots and pictures come from the same answers."""
     check_sets(test, ood)
     training = read_training(Path(run)) if run is not None else None
-    name, scorer = str(score), scores.get(score)
-    fitted = scores.fit_all({name: scorer}, net, test, train, precision=precision, progress=progress)
-    if fitted.left_out:
-        raise MacsError(fitted.left_out[name])
+    wanted = by_name([score])
+    fitted = scores.fit_all(wanted, net, test, train, precision=precision, progress=progress)
+    for reason in fitted.left_out.values():
+        raise MacsError(reason)
+    ((name, scorer),) = fitted.scores.items()
 
     def judge(title: str, images: ImageSet) -> Judged:
-        answers = run_net(net, images, scorer, precision, progress)
-        return Judged(title, images, answers.predictions, answers.confidences)
+        answers = scores.ask(net, images, scorer, precision, progress)
+        return Judged(answers.predictions, answers.confidences, title, images)
 
     known = judge(test.name, test)
     unknown = [judge(title, images) for title, images in ood.items()]

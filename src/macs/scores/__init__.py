@@ -2,28 +2,37 @@
 
 Convention: a confidence is higher for ID, and `confidence >= tau` is ID (MaCS paper, Eq. 2).
 
-    macs.scores.get("energy").confidence(logits)
-    knn = macs.scores.get("knn").fit(macs.scores.know(net, train))
-    knn.confidence(logits, features)
+    macs.scores.get("energy").confidence(outputs)
+    knn = macs.scores.get("knn", k=10).fit(macs.scores.know(net, train))
+    macs.scores.ask(net, images, knn).confidences
 
 A new score is one new file here whose class is registered with `@score("name")`. Its fields are its settings; its
 docstring says whose their defaults are.
 """
 
-from macs.scores._base import FeatureScore, Known, Score, available, blamed, get, score
-from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer
+from macs.scores._answers import Answers, answer, ask, ask_all, joined
+from macs.scores._base import NETWORK, Known, NotFitted, Score, available, get, get_all, name_of, score
+from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer, ready
 
 __all__ = [
     "LIMIT",
-    "FeatureScore",
+    "NETWORK",
+    "Answers",
     "Known",
+    "NotFitted",
     "Score",
     "Train",
+    "answer",
+    "ask",
+    "ask_all",
     "available",
-    "blamed",
     "fit_all",
     "get",
+    "get_all",
+    "joined",
     "know",
     "last_layer",
+    "name_of",
+    "ready",
     "score",
 ]

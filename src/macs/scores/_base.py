@@ -1,13 +1,19 @@
 """What all scores share: the class to subclass, what a score may be fitted to, and the names."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, Self
 
+import torch
 from torch import Tensor, nn
 
 from macs.core.errors import MacsError
-from macs.core.registry import Registry, users_code
+from macs.core.registry import Registry, unknown, users_code
+from macs.core.settings import check
+from macs.inference import Outputs
+
+NETWORK = "network"  # the buffer with the hash of the network that a score is fitted to
 
 
 @dataclass(frozen=True, eq=False)  # tensors do not compare to a yes or a no
@@ -23,6 +29,7 @@ class Known:
     weight: Tensor  # K x D, of the last layer
     bias: Tensor  # K, of the last layer
     source: str = ""  # name of the images
+    network: str = ""  # hash of the network's weights; what is fitted here answers for no other network
 
     def __len__(self) -> int:
         return len(self.features)
@@ -35,90 +42,169 @@ class Known:
         return replace(self, logits=logits, features=features, weight=weight, bias=bias)
 
 
-class Score:
-    """Turns what a network says of N images into N confidences. Subclass it, and register it with `@score("name")`.
+class NotFitted(MacsError, AttributeError):
+    """A score was asked for a tensor that it gets by fitting."""
 
-    A score of the logits defines `confidence`. One that reads features, or is fitted first, is a `FeatureScore`. One
-    that has to pass pixels through the network itself sets `needs_pixels` and defines `from_pixels`.
+
+@dataclass(eq=False, repr=False)
+class Score(nn.Module):
+    """From a network's outputs for N images to N confidences, higher for ID.
+
+    Subclass it as a dataclass, define `confidence`, and register it with `@score("name")`. Its fields are its settings,
+    checked by their annotations and fixed once it is made. A score that is fitted says what to, defines `learn`, and
+    declares the tensors that it keeps as fields with `field(init=False)`: they are buffers, saved with the score, moved
+    by `.to()` and exported to ONNX.
     """
 
-    needs_features: ClassVar[bool] = False
-    """Whether it is fitted to the last layer first, and then reads the features that this layer is fed."""
+    reads: ClassVar[Literal["logits", "features", "pixels"]] = "logits"
+    """What of the outputs it needs: the logits alone, the features as well, or the pixels and the network itself."""
 
-    needs_training: ClassVar[bool] = False
-    """Whether it is fitted to ID training images as well."""
+    fitted_to: ClassVar[Literal["nothing", "last layer", "training images"]] = "nothing"
+    """What it has to be shown first; the last layer is shown with the training images."""
 
-    needs_pixels: ClassVar[bool] = False
-    """Whether `from_pixels` answers instead of `confidence`."""
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A plain @dataclass would replace these, and a torch module must stay hashable."""
+        super().__init_subclass__(**options)
+        for name in ("__repr__", "__eq__", "__hash__"):
+            setattr(cls, name, getattr(cls, name))
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+    def __post_init__(self) -> None:
+        nn.Module.__init__(self)
+        check(self)
 
-    def fit(self, known: Known) -> Self:
-        """Learn what there is to learn. Scores of the logits have nothing to learn and need not be fitted."""
-        return self
-
-    def confidence(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        """N confidences, higher for ID, from N x K logits and, where needed, N x D features."""
-        raise MacsError(f"{type(self).__name__} is no score of the logits; call from_pixels(net, pixels).")
-
-    def from_pixels(self, net: nn.Module, pixels: Tensor) -> Tensor:
-        """N confidences, higher for ID, from N x 3 x H x W pixels in [0, 1] and a network in evaluation mode."""
-        raise MacsError(f"{type(self).__name__} is no score of the pixels; call confidence(logits, features).")
-
-
-class FeatureScore(Score):
-    """A score of the features before the last layer: define `learn` and `from_features`."""
-
-    needs_features: ClassVar[bool] = True
-    fitted = False
-
-    def learn(self, known: Known) -> None:
-        """Keep, as attributes, what `from_features` needs: tensors on the device of `known`, in its precision."""
-        raise NotImplementedError
-
-    def from_features(self, logits: Tensor, features: Tensor) -> Tensor:
+    def confidence(self, outputs: Outputs) -> Tensor:
         """N confidences, higher for ID."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define `confidence`")
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        return self.confidence(outputs)
+
+    def learn(self, known: Known) -> Mapping[str, Tensor]:
+        """The buffers by name, on the device of `known` and in its precision."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `learn`")
 
     def fit(self, known: Known) -> Self:
-        if self.needs_training and not len(known):
+        """A copy that has learnt from what is known; this score stays as it is."""
+        if self.fitted_to == "nothing":
+            return self
+        if self.fitted_to == "training images" and not len(known):
             raise MacsError(
                 f"{type(self).__name__} is fitted to ID training images and there are none; give them as `train`, "
                 "or choose a score that needs none."
             )
-        self.learn(known.detached())
-        self.fitted = True
-        return self
+        with blamed(self):
+            learnt = self.learn(known.detached())
+        if set(learnt) != set(self.buffer_names()):
+            given, declared = (", ".join(names) or "none" for names in (learnt, self.buffer_names()))
+            raise MacsError(f"{type(self).__name__} declares the buffers {declared}, but `learn` returns {given}.")
+        fitted = replace(self)
+        for name, tensor in learnt.items():
+            fitted.register_buffer(name, tensor.contiguous())  # as a file will hold it, so that it rounds alike
+        if known.network:
+            fitted.register_buffer(NETWORK, torch.tensor([*bytes.fromhex(known.network)], dtype=torch.uint8))
+        return fitted
 
-    def confidence(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        if features is None or not self.fitted:
-            what = "reads features: pass those of the last layer" if self.fitted else "is not fitted: call fit(known)"
-            raise MacsError(f"{type(self).__name__} {what} first.")
-        return self.from_features(logits, features)
+    @property
+    def fitted(self) -> bool:
+        """Whether it can be asked."""
+        return all(name in self._buffers for name in self.buffer_names())
+
+    @property
+    def bound_to(self) -> str:
+        """The hash of the network that it is fitted to; empty where there is none."""
+        held = self._buffers.get(NETWORK)
+        return "" if held is None else bytes(held.tolist()).hex()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.setting_names()}
+
+    @property
+    def written(self) -> str:
+        """As it is written in Python, for example KNN(k=50)."""
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.settings.items())})"
+
+    def __repr__(self) -> str:
+        return self.written if self.fitted else f"{self.written} [unfitted]"
+
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        return [each.name for each in fields(cls) if each.init]
+
+    @classmethod
+    def buffer_names(cls) -> list[str]:
+        return [each.name for each in fields(cls) if not each.init]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_buffers" in self.__dict__ and name in self.setting_names():
+            raise MacsError(f"{name} of {self!r} is fixed; make another: {type(self).__name__}({name}={value!r}).")
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name in self.buffer_names():
+                raise NotFitted(f"{self!r} is not fitted: call fit(known) first.") from None
+            raise
+
+    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *more: Any) -> None:
+        """torch's part of load_state_dict; what is not fitted yet takes its shapes from the state."""
+        for name in (*self.buffer_names(), NETWORK):
+            if prefix + name in state:
+                self._buffers[name] = torch.empty_like(state[prefix + name])
+        super()._load_from_state_dict(state, prefix, *more)
 
 
 score: Registry[type[Score]] = Registry("macs.scores", "score")
 
 
-def get(name: str | Score) -> Score:
-    """A new score by its name, or by 'module:Class' for one of your own; a score that is one already stays as it is."""
+def available() -> list[str]:
+    """The names of all scores."""
+    return score.available()
+
+
+def get(name: str | Score | type[Score], **settings: Any) -> Score:
+    """A new score by its name, with settings, or by 'module:Class' for one of your own; a score stays as it is."""
     if isinstance(name, Score):
-        return name
+        return replace(name, **settings) if settings else name
     chosen = score[name] if isinstance(name, str) else name
     if not (isinstance(chosen, type) and issubclass(chosen, Score)):
         raise MacsError(f"{name} is not a score: it must be a subclass of macs.scores.Score.")
-    with blamed(chosen):
-        return chosen()
+    for each in settings:
+        if each not in chosen.setting_names():
+            raise unknown(f"setting of {name}", each, chosen.setting_names() or ["none"])
+    try:
+        with blamed(chosen):
+            return chosen(**settings)
+    except MacsError as error:
+        raise MacsError(f"Among the settings of {name}, {error}" if settings else str(error)) from None
+
+
+def get_all(names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Score]:
+    """Several scores by their names. A setting goes to those that have it; one that none has is an error."""
+    found = {name: get(name) for name in names}
+    own = {name: {key: settings[key] for key in settings if key in each.settings} for name, each in found.items()}
+    for key in settings:
+        if not any(key in each for each in own.values()):
+            there = sorted({each for one in found.values() for each in one.settings})
+            raise unknown(f"setting of {', '.join(found)}", key, there or ["none"])
+    return {name: get(name, **own[name]) if own[name] else each for name, each in found.items()}
+
+
+def name_of(given: Score) -> str:
+    """The name to get such a score by: "knn", or "module:Class" for one that is not ours."""
+    kind = type(given)
+    if _is_ours(kind):
+        return next(name for name in available() if score[name] is kind)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _is_ours(kind: type[Score]) -> bool:
+    return kind.__module__.startswith("macs.scores.")
 
 
 def blamed(score: Score | type[Score]) -> AbstractContextManager[None]:
     """Whatever a score of the user's own raises becomes one sentence that names it; a fault of ours stays one."""
     kind = score if isinstance(score, type) else type(score)
-    ours = kind.__module__.startswith("macs.scores.")
-    return nullcontext() if ours else users_code(f"The score {kind.__name__} failed")
-
-
-def available() -> list[str]:
-    """The names of all scores."""
-    return score.available()
+    return nullcontext() if _is_ours(kind) else users_code(f"The score {kind.__name__} failed")

@@ -10,13 +10,12 @@ import torch
 from torch import nn
 
 from macs import nets
-from macs.core.console import track
 from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.batches import scoring_batches, to_float
-from macs.inference import BATCH, inference
-from macs.scores._base import Known, Score, blamed
+from macs.data.batches import to_float
+from macs.inference import outputs_of
+from macs.scores._base import Known, Score
 
 LIMIT = 10_000  # training images: enough for every score here, and a fifth of the cost of CIFAR's 50,000
 Train = ImageSet | Callable[[], ImageSet] | None  # a function is called only if a score needs training images
@@ -42,9 +41,9 @@ def fit_all(
     precision: str = "auto",
     progress: bool = False,
 ) -> Fitted:
-    """Fit the scores that need it, in place, from one pass over training images; what cannot be fitted is left out.
+    """Fit the scores that need it from one pass over training images; what cannot be fitted is left out.
 
-    Test images only show which layer of the network is the last.
+    A score that is fitted already stays as it is. Test images only show which layer of the network is the last.
     """
 
     @cache
@@ -64,17 +63,19 @@ def fit_all(
         return know(net, images, limit=limit, seed=seed, precision=precision, progress=progress)
 
     ready, left_out = {}, {}
+    source, count = "", 0
     for name, score in scores.items():
         try:
-            if score.needs_features:
-                with blamed(score):
-                    score.fit(training() if score.needs_training else layer())
-            ready[name] = score
+            if score.fitted:
+                ready[name] = score
+                continue
+            known = training() if score.fitted_to == "training images" else layer()
+            ready[name] = score.fit(known)
+            if known.source:
+                source, count = known.source, len(known)
         except MacsError as error:
             left_out[name] = str(error)
-    if any(score.needs_training for score in ready.values()):
-        return Fitted(ready, left_out, training().source, len(training()))
-    return Fitted(ready, left_out, "", 0)
+    return Fitted(ready, left_out, source, count)
 
 
 def know(
@@ -91,13 +92,14 @@ def know(
         raise MacsError(f"The number of training images must be 0, for all, or more, not {limit}.")
     images = train.split(limit, seed)[0] if 0 < limit < len(train) else train
     known = last_layer(net, images)
-    batches = scoring_batches(images, BATCH)
-    with inference(net, precision, features=True) as run:
-        outputs = [run(b) for b in track(batches, -(-len(images) // BATCH), f"fitting to {images.name}", progress)]
+    logits, features = [], []
+    for outputs in outputs_of(net, images, features=True, precision=precision, doing="fitting to", progress=progress):
+        logits.append(outputs.logits)
+        features.append(outputs.features)
     return replace(
         known,
-        logits=torch.cat([output.logits for output in outputs]),
-        features=torch.cat([output.features for output in outputs if output.features is not None]),
+        logits=torch.cat(logits),
+        features=torch.cat(features),
         labels=None if images.labels is None else torch.from_numpy(images.labels).to(known.weight.device),
         source=images.name,
     )
@@ -110,6 +112,8 @@ def last_layer(net: nn.Module, images: ImageSet) -> Known:
     was_training = net.training
     try:
         head, features, logits = nets.through_head(net.eval(), pixels)
+        if not isinstance(net, nets.Net):
+            logits = nets.logits_of(net, pixels)
         fits = features.shape[1] == head.in_features and torch.allclose(head(features), logits, rtol=1e-3, atol=1e-3)
     finally:
         net.train(was_training)
@@ -125,4 +129,19 @@ def last_layer(net: nn.Module, images: ImageSet) -> Known:
         labels=None,
         weight=weight,
         bias=weight.new_zeros(len(weight)) if head.bias is None else head.bias.detach().float().clone(),
+        network=nets.weights_hash(net),
     )
+
+
+def ready(score: Score, net: nn.Module, network: str = "") -> Score:
+    """The score, on the network's device; refused where it is not fitted, or fitted to another network.
+
+    `network` is the hash of the network's weights, where it is known already.
+    """
+    if not score.fitted:
+        raise MacsError(f"{score!r} has to be fitted first, to this network and its {score.fitted_to}.")
+    if score.bound_to and score.bound_to != (network or nets.weights_hash(net)):
+        raise MacsError(
+            f"{score!r} is fitted to another network, or to other weights, than this {nets.name_of(net)}; fit it anew."
+        )
+    return score.to(device_of(net))

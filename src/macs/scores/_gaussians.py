@@ -1,6 +1,6 @@
 """A Gaussian for each class with one covariance in common: what both Mahalanobis scores measure distances in."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,8 +12,7 @@ from macs.core.errors import MacsError
 FLAT = 1e-12
 
 
-@dataclass(frozen=True, eq=False)
-class Gaussians:
+class Gaussians(NamedTuple):
     """Squared distances are measured after whitening, S^-1 = A A^T, and around the mean, where rounding costs least."""
 
     centre: Tensor  # D, mean of all features

@@ -14,18 +14,26 @@ for ASH-S is what their code sets for ImageNet; for CIFAR-10 and CIFAR-100 it se
 and p = 65 is the default of its functions.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from macs.scores import FeatureScore, Known, score
+from macs.core.settings import Span
+from macs.inference import Outputs
+from macs.scores import Known, Score, score
+
+Percentile = Annotated[float, Span(0, 100)]
 
 
 def kept(features: Tensor, percentile: float) -> tuple[Tensor, Tensor]:
     """The largest features of each image, N x n, and where they are; of equal ones the first."""
     count = max(1, features.shape[1] - round(features.shape[1] * percentile / 100))
+    if torch.compiler.is_compiling():  # ONNX has no stable sort, but its TopK takes the first of equal ones
+        return features.topk(count, dim=1)
     ordered, where = features.sort(dim=1, descending=True, stable=True)
     return ordered[:, :count], where[:, :count]
 
@@ -37,36 +45,40 @@ def sharpening(features: Tensor, largest: Tensor) -> Tensor:
 
 
 @score("ash")
-@dataclass(eq=False)
-class ASH(FeatureScore):
-    percentile: float = 90
+@dataclass
+class ASH(Score):
+    reads = "features"
+    fitted_to = "last layer"
+    percentile: Percentile = 90
+    weight: Tensor = field(init=False)
+    bias: Tensor = field(init=False)
 
-    def learn(self, known: Known) -> None:
-        self.weight, self.bias = known.weight, known.bias
+    def learn(self, known: Known) -> Mapping[str, Tensor]:
+        return {"weight": known.weight, "bias": known.bias}
 
     def shaped(self, features: Tensor, largest: Tensor) -> Tensor:
         """What the kept features become, N x n."""
         return largest * sharpening(features, largest)
 
-    def from_features(self, logits: Tensor, features: Tensor) -> Tensor:
-        largest, where = kept(features, self.percentile)
-        shaped = torch.zeros_like(features).scatter(1, where, self.shaped(features, largest))
+    def confidence(self, outputs: Outputs) -> Tensor:
+        largest, where = kept(outputs.features, self.percentile)
+        shaped = torch.zeros_like(outputs.features).scatter(1, where, self.shaped(outputs.features, largest))
         return linear(shaped, self.weight, self.bias).logsumexp(1)
 
 
 @score("ash-b")
-@dataclass(eq=False)
+@dataclass
 class ASHB(ASH):
-    percentile: float = 65
+    percentile: Percentile = 65
 
     def shaped(self, features: Tensor, largest: Tensor) -> Tensor:
         return features.sum(1, keepdim=True).div(largest.shape[1]).expand_as(largest)
 
 
 @score("ash-p")
-@dataclass(eq=False)
+@dataclass
 class ASHP(ASH):
-    percentile: float = 65
+    percentile: Percentile = 65
 
     def shaped(self, features: Tensor, largest: Tensor) -> Tensor:
         return largest

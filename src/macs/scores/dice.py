@@ -7,26 +7,31 @@ M keeps the weights whose contribution V, over ID training images, lies above it
 Sun, Li: DICE: Leveraging Sparsification for Out-of-Distribution Detection, ECCV 2022. p = 90 is theirs for CIFAR.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
 from torch.nn.functional import linear
 
-from macs.scores import FeatureScore, Known, score
+from macs.inference import Outputs
+from macs.scores import Known, Score, score
+from macs.scores.ash import Percentile
 
 
 @score("dice")
-@dataclass(eq=False)
-class DICE(FeatureScore):
-    needs_training: ClassVar[bool] = True
-    percentile: float = 90
+@dataclass
+class DICE(Score):
+    reads = "features"
+    fitted_to = "training images"
+    percentile: Percentile = 90
+    weight: Tensor = field(init=False)
+    bias: Tensor = field(init=False)
 
-    def learn(self, known: Known) -> None:
+    def learn(self, known: Known) -> Mapping[str, Tensor]:
         contributions = known.weight * known.features.mean(0)
         threshold = float(np.percentile(contributions.cpu().numpy(), self.percentile))
-        self.weight, self.bias = known.weight.where(contributions > threshold, 0), known.bias
+        return {"weight": known.weight.where(contributions > threshold, 0), "bias": known.bias}
 
-    def from_features(self, logits: Tensor, features: Tensor) -> Tensor:
-        return linear(features, self.weight, self.bias).logsumexp(1)
+    def confidence(self, outputs: Outputs) -> Tensor:
+        return linear(outputs.features, self.weight, self.bias).logsumexp(1)

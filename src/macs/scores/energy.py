@@ -7,11 +7,12 @@ Liu, Wang, Owens, Li: Energy-based Out-of-distribution Detection, NeurIPS 2020, 
 
 from torch import Tensor
 
+from macs.inference import Outputs
 from macs.losses import energy
 from macs.scores import Score, score
 
 
 @score("energy")
 class Energy(Score):
-    def confidence(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        return -energy(logits)
+    def confidence(self, outputs: Outputs) -> Tensor:
+        return -energy(outputs.logits)

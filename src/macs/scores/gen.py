@@ -7,22 +7,25 @@ M = 100 are theirs for ImageNet; of 100 classes or fewer all count.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from macs.core.settings import Span
+from macs.inference import Outputs
 from macs.scores import Score, score
 
 
 @score("gen")
-@dataclass(eq=False)
+@dataclass
 class GEN(Score):
-    gamma: float = 0.1
-    top: int = 100
+    gamma: Annotated[float, Span(0, 1, open="least")] = 0.1
+    top: Annotated[int, Span(1, 10**9)] = 100
 
-    def confidence(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        p = logits.to(dtype).softmax(1).sort(1, descending=True).values
+    def confidence(self, outputs: Outputs) -> Tensor:
+        dtype = torch.promote_types(outputs.logits.dtype, torch.float32)
+        p = outputs.logits.to(dtype).softmax(1).sort(1, descending=True).values
         # 1 - p of the largest as the sum of the others: a sure network's difference would round to 0, and its tenth
         # power is far from that.
         rest = torch.cat([p[:, 1:].sum(1, keepdim=True), 1 - p[:, 1:]], 1)

@@ -8,30 +8,31 @@ Sun, Ming, Zhu, Li: Out-of-Distribution Detection with Deep Nearest Neighbors, I
 with all 50,000 training images; they show that the choice matters little.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
 
-import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from macs.scores import FeatureScore, Known, score
-
-ROWS = 1024  # images compared with all training images at once
+from macs.core.settings import Span
+from macs.inference import Outputs
+from macs.scores import Known, Score, score
 
 
 @score("knn")
-@dataclass(eq=False)
-class KNN(FeatureScore):
-    needs_training: ClassVar[bool] = True
-    k: int = 50
+@dataclass
+class KNN(Score):
+    reads = "features"
+    fitted_to = "training images"
+    k: Annotated[int, Span(1, 10**9)] = 50
+    bank: Tensor = field(init=False)
 
-    def learn(self, known: Known) -> None:
-        self.bank = normalize(known.features)
+    def learn(self, known: Known) -> Mapping[str, Tensor]:
+        return {"bank": normalize(known.features)}
 
-    def from_features(self, logits: Tensor, features: Tensor) -> Tensor:
+    def confidence(self, outputs: Outputs) -> Tensor:
         k = min(self.k, len(self.bank))  # of fewer than k images, the farthest
         # Between unit vectors ||u - v||^2 = 2 - 2 u.v, so the nearest have the largest products.
-        parts = normalize(features).split(ROWS)
-        products = torch.cat([(part @ self.bank.T).topk(k, sorted=False).values.amin(1) for part in parts])
+        products = (normalize(outputs.features) @ self.bank.T).topk(k, sorted=False).values.amin(1)
         return -(2 - 2 * products).clamp(min=0).sqrt()

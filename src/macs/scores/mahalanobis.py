@@ -9,25 +9,31 @@ Lee, Lee, Lee, Shin: A Simple Unified Framework for Detecting Out-of-Distributio
 NeurIPS 2018. Without their perturbed inputs and their weighted sum over layers, which are tuned on OOD images.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from macs.core.errors import MacsError
-from macs.scores import FeatureScore, Known, score
-from macs.scores._gaussians import fit_gaussians
+from macs.inference import Outputs
+from macs.scores import Known, Score, score
+from macs.scores._gaussians import Gaussians, fit_gaussians
 
 
 @score("mahalanobis")
-@dataclass(eq=False)
-class Mahalanobis(FeatureScore):
-    needs_training: ClassVar[bool] = True
+@dataclass
+class Mahalanobis(Score):
+    reads = "features"
+    fitted_to = "training images"
+    centre: Tensor = field(init=False)
+    whiten: Tensor = field(init=False)
+    means: Tensor = field(init=False)
 
-    def learn(self, known: Known) -> None:
+    def learn(self, known: Known) -> Mapping[str, Tensor]:
         if known.labels is None:
             raise MacsError(f"{type(self).__name__} is fitted class by class and the training images have no labels.")
-        self.classes = fit_gaussians(known.features, known.labels)
+        return fit_gaussians(known.features, known.labels)._asdict()
 
-    def from_features(self, logits: Tensor, features: Tensor) -> Tensor:
-        return -self.classes.squared_distances(features).amin(1)
+    def confidence(self, outputs: Outputs) -> Tensor:
+        classes = Gaussians(self.centre, self.whiten, self.means)
+        return -classes.squared_distances(outputs.features).amin(1)

@@ -7,10 +7,11 @@ Hendrycks et al.: Scaling Out-of-Distribution Detection for Real-World Settings,
 
 from torch import Tensor
 
+from macs.inference import Outputs
 from macs.scores import Score, score
 
 
 @score("maxlogit")
 class MaxLogit(Score):
-    def confidence(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        return logits.amax(1)
+    def confidence(self, outputs: Outputs) -> Tensor:
+        return outputs.logits.amax(1)

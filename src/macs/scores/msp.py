@@ -10,11 +10,12 @@ count such ties exactly. For finer confidences pass float64 logits.
 
 from torch import Tensor
 
+from macs.inference import Outputs
 from macs.losses import confidence as max_probability
 from macs.scores import Score, score
 
 
 @score("msp")
 class MSP(Score):
-    def confidence(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        return max_probability(logits)
+    def confidence(self, outputs: Outputs) -> Tensor:
+        return max_probability(outputs.logits)

@@ -14,26 +14,28 @@ small a step away.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from macs import nets
+from macs.core.settings import Span
+from macs.inference import Outputs
 from macs.scores import Score, score
 
 ROWS = 64  # images in a pass: a gradient needs every layer's activations at once
 
 
 @score("odin")
-@dataclass(eq=False)
+@dataclass
 class ODIN(Score):
-    needs_pixels: ClassVar[bool] = True
-    temperature: float = 1000
-    epsilon: float = 0.0014
+    reads = "pixels"
+    temperature: Annotated[float, Span(0, 10**9, open="least")] = 1000
+    epsilon: Annotated[float, Span(0, 1)] = 0.0014
 
-    def from_pixels(self, net: nn.Module, pixels: Tensor) -> Tensor:
-        return torch.cat([self._confidence(net, part) for part in pixels.split(ROWS)])
+    def confidence(self, outputs: Outputs) -> Tensor:
+        return torch.cat([self._confidence(outputs.net, part) for part in outputs.pixels.split(ROWS)])
 
     def _confidence(self, net: nn.Module, pixels: Tensor) -> Tensor:
         moved = pixels + self.epsilon * self._slope(net, pixels).sign()
@@ -47,5 +49,5 @@ class ODIN(Score):
             return torch.autograd.grad(self._log_softmax(net, pixels).sum(), pixels)[0]
 
     def _log_softmax(self, net: nn.Module, pixels: Tensor) -> Tensor:
-        """log max_k S_k(x; T), one an image."""
+        """log max_k S_k(x; T), one per image."""
         return (nets.logits_of(net, pixels) / self.temperature).log_softmax(1).amax(1)

@@ -8,26 +8,32 @@ Sun, Guo, Li: ReAct: Out-of-distribution Detection With Rectified Activations, N
 theirs; their code for ImageNet takes it over validation images, ours over training images.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
 from torch.nn.functional import linear
 
-from macs.scores import FeatureScore, Known, score
+from macs.inference import Outputs
+from macs.scores import Known, Score, score
+from macs.scores.ash import Percentile
 
 
 @score("react")
-@dataclass(eq=False)
-class ReAct(FeatureScore):
-    needs_training: ClassVar[bool] = True
-    percentile: float = 90
+@dataclass
+class ReAct(Score):
+    reads = "features"
+    fitted_to = "training images"
+    percentile: Percentile = 90
+    ceiling: Tensor = field(init=False)
+    weight: Tensor = field(init=False)
+    bias: Tensor = field(init=False)
 
-    def learn(self, known: Known) -> None:
+    def learn(self, known: Known) -> Mapping[str, Tensor]:
         # numpy, since torch.quantile refuses more than 16 million numbers.
-        self.ceiling = known.features.new_tensor(np.percentile(known.features.cpu().numpy(), self.percentile))
-        self.weight, self.bias = known.weight, known.bias
+        ceiling = known.features.new_tensor(np.percentile(known.features.cpu().numpy(), self.percentile))
+        return {"ceiling": ceiling, "weight": known.weight, "bias": known.bias}
 
-    def from_features(self, logits: Tensor, features: Tensor) -> Tensor:
-        return linear(features.minimum(self.ceiling), self.weight, self.bias).logsumexp(1)
+    def confidence(self, outputs: Outputs) -> Tensor:
+        return linear(outputs.features.minimum(self.ceiling), self.weight, self.bias).logsumexp(1)

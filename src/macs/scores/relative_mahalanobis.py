@@ -9,22 +9,29 @@ Ren, Fort, Liu, Roy, Padhy, Lakshminarayanan: A Simple Fix to Mahalanobis Distan
 2021. It has no settings.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from macs.inference import Outputs
 from macs.scores import Known, score
-from macs.scores._gaussians import fit_gaussians
+from macs.scores._gaussians import Gaussians, fit_gaussians
 from macs.scores.mahalanobis import Mahalanobis
 
 
 @score("relative-mahalanobis")
-@dataclass(eq=False)
+@dataclass
 class RelativeMahalanobis(Mahalanobis):
-    def learn(self, known: Known) -> None:
-        super().learn(known)
-        self.background = fit_gaussians(known.features, torch.zeros(len(known), dtype=torch.int64))
+    all_centre: Tensor = field(init=False)
+    all_whiten: Tensor = field(init=False)
+    all_means: Tensor = field(init=False)
 
-    def from_features(self, logits: Tensor, features: Tensor) -> Tensor:
-        return super().from_features(logits, features) + self.background.squared_distances(features)[:, 0]
+    def learn(self, known: Known) -> Mapping[str, Tensor]:
+        everything = fit_gaussians(known.features, torch.zeros(len(known), dtype=torch.int64))._asdict()
+        return {**super().learn(known), **{f"all_{name}": tensor for name, tensor in everything.items()}}
+
+    def confidence(self, outputs: Outputs) -> Tensor:
+        everything = Gaussians(self.all_centre, self.all_whiten, self.all_means)
+        return super().confidence(outputs) + everything.squared_distances(outputs.features)[:, 0]

@@ -9,23 +9,29 @@ p = 85 is the value in their configuration, for ImageNet. It can also choose amo
 we do not.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor
 from torch.nn.functional import linear
 
-from macs.scores import FeatureScore, Known, score
-from macs.scores.ash import kept, sharpening
+from macs.inference import Outputs
+from macs.scores import Known, Score, score
+from macs.scores.ash import Percentile, kept, sharpening
 
 
 @score("scale")
-@dataclass(eq=False)
-class Scale(FeatureScore):
-    percentile: float = 85
+@dataclass
+class Scale(Score):
+    reads = "features"
+    fitted_to = "last layer"
+    percentile: Percentile = 85
+    weight: Tensor = field(init=False)
+    bias: Tensor = field(init=False)
 
-    def learn(self, known: Known) -> None:
-        self.weight, self.bias = known.weight, known.bias
+    def learn(self, known: Known) -> Mapping[str, Tensor]:
+        return {"weight": known.weight, "bias": known.bias}
 
-    def from_features(self, logits: Tensor, features: Tensor) -> Tensor:
-        largest, _ = kept(features, self.percentile)
-        return linear(features * sharpening(features, largest), self.weight, self.bias).logsumexp(1)
+    def confidence(self, outputs: Outputs) -> Tensor:
+        largest, _ = kept(outputs.features, self.percentile)
+        return linear(outputs.features * sharpening(outputs.features, largest), self.weight, self.bias).logsumexp(1)

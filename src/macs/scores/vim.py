@@ -13,14 +13,17 @@ dimensions of 2048 features or more and 512 of 768 or more, as in their code for
 half, which is our choice: their 512 would leave little or nothing outside.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from macs.core.errors import MacsError
-from macs.scores import FeatureScore, Known, score
+from macs.core.settings import Span
+from macs.inference import Outputs
+from macs.scores import Known, Score, score
 
 
 def principal_dimensions(features: int) -> int:
@@ -31,23 +34,31 @@ def principal_dimensions(features: int) -> int:
 
 
 @score("vim")
-@dataclass(eq=False)
-class ViM(FeatureScore):
-    needs_training: ClassVar[bool] = True
-    dimensions: int | None = None
+@dataclass
+class ViM(Score):
+    reads = "features"
+    fitted_to = "training images"
+    dimensions: Annotated[int | None, Span(0, 10**9)] = None
+    origin: Tensor = field(init=False)
+    axes: Tensor = field(init=False)
+    alpha: Tensor = field(init=False)
 
-    def learn(self, known: Known) -> None:
+    def learn(self, known: Known) -> Mapping[str, Tensor]:
         features, weight, bias = (tensor.cpu().double() for tensor in (known.features, known.weight, known.bias))
         count = features.shape[1]
-        outside = count - (principal_dimensions(count) if self.dimensions is None else self.dimensions)
+        inside = principal_dimensions(count) if self.dimensions is None else self.dimensions
         origin = -torch.linalg.pinv(weight) @ bias
         around = features - origin
-        axes = torch.linalg.eigh(around.T @ around).eigenvectors[:, :outside]  # eigenvalues ascend
+        axes = torch.linalg.eigh(around.T @ around).eigenvectors[:, : max(0, count - inside)]  # eigenvalues ascend
         residual = (around @ axes).norm(dim=1).mean()
         if residual <= 1e-6 * around.norm(dim=1).mean():
             raise MacsError(f"ViM finds no residual in {len(known)} training images of {count} features; give more.")
-        self.origin, self.axes = origin.to(known.features), axes.to(known.features)
-        self.alpha = known.logits.amax(1).mean() / residual.to(known.logits)
+        return {
+            "origin": origin.to(known.features),
+            "axes": axes.to(known.features),
+            "alpha": known.logits.amax(1).mean() / residual.to(known.logits),
+        }
 
-    def from_features(self, logits: Tensor, features: Tensor) -> Tensor:
-        return logits.logsumexp(1) - self.alpha * ((features - self.origin) @ self.axes).norm(dim=1)
+    def confidence(self, outputs: Outputs) -> Tensor:
+        residual = ((outputs.features - self.origin) @ self.axes).norm(dim=1)
+        return outputs.logits.logsumexp(1) - self.alpha * residual

@@ -16,7 +16,7 @@ from torch import nn
 
 from macs import methods, nets
 from macs.core.console import warn
-from macs.core.devices import best_device, channels_last, device_of, keep_freed_memory, use_bf16
+from macs.core.devices import best_device, channels_last, device_of, use_bf16
 from macs.core.errors import MacsError
 from macs.core.files import user_path
 from macs.core.settings import unusual
@@ -92,8 +92,6 @@ def _train(
         nets.set_dropout(net, recipe.dropout, train.size)
 
     device = best_device()
-    if device.type == "cpu":
-        keep_freed_memory()
     bf16 = use_bf16(recipe.precision, device)
     fabric = Fabric(accelerator=device.type, devices=1, precision="bf16-mixed" if bf16 else "32-true")
     channels_last(net)

@@ -1,0 +1,31 @@
+"""One pool of threads for all that is read or decoded ahead of its use."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+DECODERS = min(8, os.cpu_count() or 1)  # threads that decode pictures; Pillow releases the GIL
+
+
+def map_ahead(function: Callable[[S], T], items: Iterable[S], threads: int, ahead: int) -> Iterator[T]:
+    """map(function, items) by threads, in order, with up to `ahead` results made or in the making while one is used.
+
+    An exception in a thread is raised here, at its place. Closing the iterator ends the threads. Every call has a pool
+    of its own: threads kept from one call to the next would not survive a fork.
+    """
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="ahead")
+    pending: deque[Future[T]] = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
