@@ -15,8 +15,8 @@ from macs.data.fitness import warn_of_guessing
 from macs.evaluation import Evaluation, measure, run_net
 from macs.evaluation.measurement import check_sets
 from macs.methods.macs import MarginBoundedConfidence
-from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder
+from macs.training.spec import TrainingSpec
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Judged:
 class Training:
     """What a run folder tells of a training."""
 
-    recipe: Recipe
+    spec: TrainingSpec
     margin: float | None  # of the method, if it has one
     limit: float | None  # of the confidence gap: where the method stops pushing, if it does
     epochs: list[Epoch]
@@ -78,9 +78,9 @@ def find(
 
 
 def read_training(folder: Path) -> Training:
-    """The recipe and the epochs of a run."""
-    recipe, epochs = RunFolder(folder).recipe, RunFolder(folder).epochs()
-    method = methods.build(recipe)
+    """The record and the epochs of a run."""
+    spec, epochs = RunFolder(folder).spec, RunFolder(folder).epochs()
+    method = methods.build(spec.method, spec.recipe.options)
     bounded = isinstance(method, MarginBoundedConfidence) and (method.variant, method.reduction) == ("margin", "mean")
     margin: float | None = getattr(method, "margin", None)
-    return Training(recipe, margin, margin if bounded else None, epochs)
+    return Training(spec, margin, margin if bounded else None, epochs)
