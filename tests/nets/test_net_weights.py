@@ -5,7 +5,8 @@ import copy
 import torch
 
 from macs import nets
-from macs.nets._weights import MEMORY, RANDOM, Origin
+from macs.data.spec import MEMORY
+from macs.nets._weights import Origin
 
 
 def small() -> torch.nn.Module:
@@ -26,8 +27,8 @@ def test_a_network_and_its_copies_know_where_their_weights_came_from_until_they_
     net = small()
     weights = nets.weights_hash(net)
     assert nets.origin_of(net) == Origin(MEMORY, weights)
-    nets.remember_origin(net, RANDOM, 0)
-    assert nets.origin_of(net) == Origin(RANDOM, weights, 0)
+    nets.remember_origin(net, "random", 0)
+    assert nets.origin_of(net) == Origin("random", weights, 0)
     nets.save(net, tmp_path / "net.safetensors")
     torch.save(net.state_dict(), tmp_path / "net.pt")
     for name in ("net.safetensors", "net.pt"):

@@ -125,7 +125,7 @@ def load(
         if not value.float().isfinite().all():
             raise MacsError(f"{path} holds weights that are not finite ({key}): its training diverged, use another.")
     net.load_state_dict(state)
-    remember_origin(net, path)
+    remember_origin(net, str(path.resolve()))
     if isinstance(net, Net) and label.name is None and normalisation is None and net.public_normalisation is None:
         warn(
             f"{path} does not say how its inputs were normalised, and public files of {name} differ in that: "

@@ -1,17 +1,16 @@
 """What weights are known by: a hash of them, and where they came from."""
 
 import hashlib
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-RANDOM, MEMORY = "random", "memory"  # sources that are no files
+from macs.data.spec import MEMORY
 
 
 class Origin(NamedTuple):
-    """The file that weights came from, RANDOM with the seed that decided them, or MEMORY; and their hash."""
+    """Where weights came from, which is MEMORY if nobody knows; their hash; and the seed that decided random ones."""
 
     source: str
     weights: str
@@ -27,10 +26,9 @@ def weights_hash(net: nn.Module) -> str:
     return digest.hexdigest()[:12]
 
 
-def remember_origin(net: nn.Module, source: str | Path, seed: int | None = None) -> None:
+def remember_origin(net: nn.Module, source: str, seed: int | None = None) -> None:
     """Let a network, and every copy of it, know where the weights that it has now came from."""
-    name = source if source == RANDOM else str(Path(source).resolve())
-    object.__setattr__(net, "macs_origin", Origin(str(name), weights_hash(net), seed))
+    object.__setattr__(net, "macs_origin", Origin(source, weights_hash(net), seed))
 
 
 def origin_of(net: nn.Module) -> Origin:

@@ -172,7 +172,7 @@ def _train(
     if folder and not folder.finished:
         nets.save(net, folder.net_file, class_names=train.classes)
     if folder:
-        remember_origin(net, folder.net_file)
+        remember_origin(net, str(folder.net_file.resolve()))
     warn_of_guessing(history[-1].accuracy, len(train.classes), f"the training images of {train.name}")
     return history
 

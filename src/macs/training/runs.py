@@ -28,8 +28,9 @@ from macs.core.files import (
     write_text,
 )
 from macs.core.settings import check
+from macs.data.spec import MEMORY
 from macs.training.options import TrainingOptions, is_record
-from macs.training.spec import MEMORY, TrainingSpec, at, differences, read_toml
+from macs.training.spec import TrainingSpec, at, differences, read_toml
 
 
 @dataclass(frozen=True)

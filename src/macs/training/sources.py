@@ -13,11 +13,11 @@ from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.preparation import Preparation
-from macs.data.spec import DataSpec
+from macs.data.spec import MEMORY, DataSpec
 from macs.methods import Method
 from macs.nets import origin_of, remember_origin, weights_hash
 from macs.training.recipe import Recipe
-from macs.training.spec import MEMORY, RANDOM, Start, TrainingSpec
+from macs.training.spec import RANDOM, Start, TrainingSpec
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from macs.core.errors import MacsError
 from macs.core.files import input_file, reason
 from macs.core.settings import Name, check, from_dict
 from macs.data.preparation import Preparation
-from macs.data.spec import DataSpec
+from macs.data.spec import MEMORY, DataSpec
 from macs.training.recipe import Recipe
 
-RANDOM, MEMORY = "random", "memory"  # starting weights that are in no file
+RANDOM = "random"  # the source of starting weights that a seed decided
 WORDS = {
     "train": "other training images",
     "outliers": "other outliers",

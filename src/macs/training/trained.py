@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from macs.core.errors import MacsError
 from macs.core.settings import Edge, typed
 from macs.data.loading import undivided
+from macs.data.spec import MEMORY
 from macs.training.runs import RunFolder
-from macs.training.spec import MEMORY, TrainingSpec
+from macs.training.spec import TrainingSpec
 
 if TYPE_CHECKING:
     from torch import nn
