@@ -50,8 +50,8 @@ def main(photos: Path, results: Path, pretrain_epochs: int = 30, finetune_epochs
     torch.manual_seed(0)
     net = SmallNet(classes=len(train.classes))
     macs.pretrain(net, train, recipe=replace(PRETRAINING, epochs=pretrain_epochs, batch_in=32, lr=0.05))
-    recipe = macs.Recipe(method="macs", margin=0.5, epochs=finetune_epochs, batch_in=32, batch_out=32, lr=0.01)
-    macs.finetune(net, train, outliers, recipe=recipe)
+    recipe = macs.Recipe(margin=0.5, epochs=finetune_epochs, batch_in=32, batch_out=32, lr=0.01)
+    macs.finetune(net, train, outliers, method="macs", recipe=recipe)
     print(macs.evaluate(net, test, {"unknown": unknown}))
 
     detector = macs.Detector(net).calibrate(validation, keep=0.95, outliers={"unknown": unknown})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from command import run
-from macs.training.recipe import METHODS
+from macs.training.options import METHODS
 
 pytestmark = pytest.mark.data
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from macs.data import ImageSet
     from macs.detector import Detector
     from macs.evaluation import evaluate
-    from macs.training import PRETRAINING, Recipe, finetune, pretrain
+    from macs.training import PRETRAINING, Recipe, TrainingSpec, finetune, pretrain
 
 __all__ = [
     "PRETRAINING",
@@ -27,6 +27,7 @@ __all__ = [
     "ImageSet",
     "MacsError",
     "Recipe",
+    "TrainingSpec",
     "data",
     "evaluate",
     "evaluation",
@@ -65,6 +66,7 @@ __getattr__ = lazily(
         "MacsError": "macs.core.errors",
         "PRETRAINING": "macs.training.recipe",
         "Recipe": "macs.training.recipe",
+        "TrainingSpec": "macs.training.spec",
         "evaluate": "macs.evaluation",
         "finetune": "macs.training",
         "keep_freed_memory": "macs.core.memory",

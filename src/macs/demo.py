@@ -101,8 +101,8 @@ def demo(folder: str | Path = "runs/demo", *, seeds: Sequence[int] = SEEDS, prog
 def trained(folder: Path, seed: int, progress: bool) -> tuple[nn.Module, Callable[[str], nn.Module]]:
     """The plain classifier of a seed, and a function that fine-tunes a copy of it with a method."""
     train, outliers = data.load("digits", "train"), data.load("digits-outliers", "train")
-    pretraining = replace(PRETRAINING, net=NET, dropout=0.0, epochs=PRETRAIN_EPOCHS, batch_in=64, seed=seed)
-    start = starting_net(pretraining, classes=len(train.classes))
+    pretraining = replace(PRETRAINING, dropout=0.0, epochs=PRETRAIN_EPOCHS, batch_in=64, seed=seed)
+    start = starting_net(NET, classes=len(train.classes), dropout=0.0, seed=seed)
     pretrain(start, train, recipe=pretraining, run=folder / "msp", resume=True, progress=progress)
 
     def tuned(method: str) -> nn.Module:

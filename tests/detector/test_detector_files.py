@@ -62,7 +62,8 @@ def saved(detector: Detector, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("per_class", [False, True])
 def test_what_is_saved_comes_back(trained, validation, tmp_path, per_class):
-    recipe = asdict(macs.Recipe(net="wrn-10-1", id="stripes", options={"weight": 0.3}))
+    recipe = macs.Recipe(options={"weight": 0.3})
+    recipe = {"recipe": asdict(recipe)}
     detector = Detector(trained, "energy", recipe=recipe).calibrate(validation, keep=0.8, per_class=per_class)
     detector.save(tmp_path / "new" / "d.safetensors")
     loaded = Detector.load(tmp_path / "new" / "d.safetensors")

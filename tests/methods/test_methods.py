@@ -16,7 +16,8 @@ from macs.methods.energy import Energy
 from macs.methods.macs import MarginBoundedConfidence
 from macs.methods.mixoe import MixtureOutlierExposure, cutmix
 from macs.methods.oe import OutlierExposure
-from macs.training.recipe import METHODS, Recipe
+from macs.training.options import METHODS
+from macs.training.recipe import Recipe
 
 
 class Counting(nn.Module):
@@ -55,7 +56,7 @@ def test_the_files_are_the_methods():
 )
 def test_images_and_outliers_share_one_forward_pass(name, options, net):
     pair = batch()
-    method = methods.build(Recipe(method=name, options=options)).prepare(net, pair)
+    method = methods.build(name, options).prepare(net, pair)
     net.seen.clear()
     method.step(net, pair)
     assert [len(seen) for seen in net.seen] == [16]
@@ -189,7 +190,7 @@ def test_divoe_looks_for_hard_outliers_in_evaluation_mode():
 
 
 def test_a_recipe_sets_the_fields_of_its_method():
-    method = methods.build(Recipe(method="macs", margin=0.2, options={"weight": 1, "variant": "hinge"}))
+    method = methods.build("macs", Recipe(margin=0.2, options={"weight": 1, "variant": "hinge"}).options)
     assert method == MarginBoundedConfidence(margin=0.2, weight=1.0, variant="hinge")
 
 
@@ -206,37 +207,45 @@ def test_settings_hold_however_a_method_is_made():
     assert OutlierExposure(weight=1).weight == 1.0
     with pytest.raises(MacsError, match="weight must be a number, not nan"):
         OutlierExposure(weight=math.nan)
-    assert methods.build(Recipe(method="mixoe", options={"joint": "true"})) == MixtureOutlierExposure(joint=True)
+    assert methods.build("mixoe", {"joint": "true"}) == MixtureOutlierExposure(joint=True)
 
 
 @pytest.mark.parametrize(
-    ("recipe", "words"),
+    ("name", "settings", "words"),
     [
-        (Recipe(method="oe", margin=0.5), "no setting of oe called 'margin'"),
-        (Recipe(method="macs", options={"wait": 1}), "did you mean 'weight'"),
+        ("oe", {"margin": 0.5}, "no setting of oe called 'margin'"),
+        ("macs", {"wait": 1}, "did you mean 'weight'"),
         (
-            Recipe(method="macs", options={"variant": "soft"}),
+            "macs",
+            {"variant": "soft"},
             "of macs, variant must be one of margin, hinge",
         ),
-        (Recipe(method="divoe", options={"steps": 2.5}), "settings of divoe, steps must be a whole number, not 2.5"),
-        (Recipe(method="divoe", options={"steps": -1}), "steps must be at least 0"),
-        (Recipe(method="divoe", options={"share": 2}), "share must be at least 0 and at most 1, not 2.0"),
-        (Recipe(method="divoe", options={"eps": -0.1}), "eps must be at least 0"),
-        (Recipe(method="mixoe", options={"alpha": 0}), "alpha must be at least 0.001"),
-        (Recipe(method="mixoe", options={"joint": "perhaps"}), "joint must be true or false"),
-        (Recipe(method="oe", options={"weight": -1}), "weight must be at least 0"),
-        (Recipe(method="energy", options={"m_in": 1e30}), "m_in must be at least -1,000,000"),
-        (Recipe(method="macs", options={"margin": 1.5}), "margin must be at least 0 and below 1"),
-        (Recipe(method="macs", margin=0.5, options={"margin": 0.5}), "given twice"),
-        (Recipe(method="test_methods:Incomplete"), "no default for strength"),
-        (Recipe(method="test_methods:Plain"), "must be a dataclass"),
-        (Recipe(method="no_such_module:Thing"), "no_such_module"),
-        (Recipe(method="math:pi"), "subclass of macs.methods.Method"),
+        ("divoe", {"steps": 2.5}, "settings of divoe, steps must be a whole number, not 2.5"),
+        ("divoe", {"steps": -1}, "steps must be at least 0"),
+        ("divoe", {"share": 2}, "share must be at least 0 and at most 1, not 2.0"),
+        ("divoe", {"eps": -0.1}, "eps must be at least 0"),
+        ("mixoe", {"alpha": 0}, "alpha must be at least 0.001"),
+        ("mixoe", {"joint": "perhaps"}, "joint must be true or false"),
+        ("oe", {"weight": -1}, "weight must be at least 0"),
+        ("energy", {"m_in": 1e30}, "m_in must be at least -1,000,000"),
+        ("macs", {"margin": 1.5}, "margin must be at least 0 and below 1"),
+        ("test_methods:Incomplete", {}, "no default for strength"),
+        ("test_methods:Plain", {}, "must be a dataclass"),
+        ("no_such_module:Thing", {}, "no_such_module"),
+        ("math:pi", {}, "subclass of macs.methods.Method"),
     ],
 )
-def test_what_does_not_fit_is_refused(recipe, words):
+def test_what_does_not_fit_is_refused(name, settings, words):
     with pytest.raises(MacsError, match=words):
-        methods.build(recipe)
+        methods.build(name, settings)
+
+
+def test_a_method_is_built_again_from_its_name_and_settings():
+    for name in methods.available():
+        made = methods.build(name)
+        assert methods.name_of(made) == name and methods.build(name, methods.settings_of(made)) == made
+    own = Incomplete(strength=2.0)
+    assert methods.name_of(own) == "test_methods:Incomplete" and methods.settings_of(own) == {"strength": 2.0}
 
 
 @pytest.mark.parametrize(

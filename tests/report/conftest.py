@@ -50,8 +50,8 @@ def written(tmp_path_factory) -> Written:
         HOSTILE[1]: replace(noise(90, seed=5), files=files),
         "dim stripes": ImageSet.from_array(stripes(40, seed=6).pixels[:] // 3, np.arange(40) % 2, ["dark", "dim"]),
     }
-    recipe = Recipe(net="wrn-10-1", margin=0.3, epochs=3, batch_in=32, batch_out=32, lr=0.05, precision="float32")
-    net = starting_net(recipe, classes=3)
+    recipe = Recipe(margin=0.3, epochs=3, batch_in=32, batch_out=32, lr=0.05, precision="float32")
+    net = starting_net("wrn-10-1", classes=3)
     macs.finetune(net, stripes(192, seed=1), noise(192, seed=3), recipe=recipe, run=folder / "run", progress=False)
     path = folder / "page.html"
     numbers = report.write(path, net, test, ood, run=folder / "run", precision="float32", progress=False)

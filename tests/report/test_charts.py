@@ -12,10 +12,11 @@ from macs.report import charts, history
 from macs.report.charts import BINS, SMOOTHING, Axis, path
 from macs.report.findings import Judged, TrainingRecord
 from macs.report.thresholds import choose
-from macs.training.recipe import Recipe
+from macs.training.options import TrainingOptions
 from macs.training.runs import Epoch
 
 RANDOM = np.random.default_rng(1)
+SPEC = TrainingOptions().unverified()
 
 
 def judged(title: str, confidences) -> Judged:
@@ -114,18 +115,18 @@ def epochs(count: int, outliers: bool) -> list[Epoch]:
 
 @pytest.mark.parametrize("count", [1, 2, 10, 100])
 def test_training_curves_of_any_length(count):
-    with_outliers = dict(history.charts(TrainingRecord(Recipe(), 0.5, 0.5, epochs(count, True))))
-    plain = dict(history.charts(TrainingRecord(Recipe(), None, None, epochs(count, False))))
+    with_outliers = dict(history.charts(TrainingRecord(SPEC, 0.5, 0.5, epochs(count, True))))
+    plain = dict(history.charts(TrainingRecord(SPEC, None, None, epochs(count, False))))
     assert list(with_outliers) == ["Loss", "Accuracy", "Confidence", "Confidence gap"]
     assert list(plain) == ["Loss", "Accuracy", "Confidence"]
     assert [curve.name for curve in with_outliers["Confidence"].curves] == ["known", "outliers"]
     assert [curve.name for curve in plain["Confidence"].curves] == ["known"]
     assert f"{2 / count:.3g}" in plain["Loss"].alt and len(plain["Loss"].x_ticks) <= 7
-    assert history.charts(TrainingRecord(Recipe(), None, None, [])) == []
+    assert history.charts(TrainingRecord(SPEC, None, None, [])) == []
 
 
 def test_the_margin_is_drawn_where_the_gap_has_to_reach():
-    gap = dict(history.charts(TrainingRecord(Recipe(), 0.2, 0.2, epochs(5, True))))["Confidence gap"]
+    gap = dict(history.charts(TrainingRecord(SPEC, 0.2, 0.2, epochs(5, True))))["Confidence gap"]
     line = next(curve for curve in gap.curves if curve.name == "margin 0.2")
     (at,) = {float(y) for y in points(line.path)[:, 1]}
     tick = next(tick for tick in gap.y_ticks if tick.label == "0.2")

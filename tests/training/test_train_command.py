@@ -11,7 +11,7 @@ from PIL import Image
 
 from command import refused, run
 from macs.cli.train import measuring
-from macs.training.recipe import Recipe
+from macs.training.runs import RunFolder
 from tiny import STRIPES, noise, stripes
 
 SHORT = ["--size", 16, "--net", "wrn-10-1", "--epochs", 1, "--batch-in", 16, "--lr", "0.01"]
@@ -43,7 +43,7 @@ def test_a_recipe_file_for_pretraining_leaves_the_rest_to_pretraining(mine, tmp_
     run("pretrain", "--recipe", tmp_path / "r.toml", "--id", mine, *SHORT, "--run", tmp_path / "run", "--json")
     value = json.loads(capsys.readouterr().out)["recipe"]
     assert (value["method"], value["outliers"], value["weight_decay"]) == ("msp", "", 0.001)
-    assert Recipe.from_toml(tmp_path / "run/recipe.toml").method == "msp"
+    assert RunFolder(tmp_path / "run").spec.method == "msp"
 
 
 def test_a_recipe_for_another_method_does_not_pretrain(mine, tmp_path, capsys):
@@ -70,7 +70,7 @@ def test_outliers_that_are_the_training_images_are_refused(mine, tmp_path, capsy
 def test_a_folder_with_any_name_gives_a_recipe_that_loads_again(tmp_path, capsys):
     folder = write_stripes(tmp_path / "📷 'of' \"us\"")
     run("pretrain", "--id", folder, *SHORT, "--run", tmp_path / "run")
-    assert Recipe.from_toml(tmp_path / "run/recipe.toml").id == str(folder)
+    assert RunFolder(tmp_path / "run").spec.train.source == str(folder)
 
 
 def test_a_folder_whose_name_no_recipe_can_hold_is_refused_before_training(tmp_path, capsys):

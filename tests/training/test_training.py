@@ -24,7 +24,8 @@ import macs
 from macs import nets
 from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet
-from macs.training.recipe import METHODS, PRETRAINING, Recipe
+from macs.training.options import METHODS
+from macs.training.recipe import PRETRAINING, Recipe
 from macs.training.runs import RunFolder, run_name
 from tiny import noise, stripes
 
@@ -68,8 +69,8 @@ def test_every_method_trains_and_its_seed_decides_every_bit(method, known, outli
     results = []
     for seed, name in ((0, "a"), (0, "b"), (1, "c")):
         net = copy.deepcopy(start)
-        recipe = replace(SHORT, method=method, epochs=1, seed=seed)
-        history = macs.finetune(net, known, outliers, recipe=recipe, run=tmp_path / name, progress=False)
+        recipe = replace(SHORT, epochs=1, seed=seed)
+        history = macs.finetune(net, known, outliers, method=method, recipe=recipe, run=tmp_path / name, progress=False)
         assert np.isfinite(history[0].loss)
         results.append(weights(net))
     assert same(results[0], results[1])
@@ -102,8 +103,11 @@ def test_the_margin_changes_the_result(known, outliers):
 def test_a_run_folder_holds_recipe_metrics_and_weights(known, outliers, tmp_path):
     net = small_net()
     macs.finetune(net, known, outliers, method="oe", recipe=SHORT, run=tmp_path / "run", progress=False)
-    recipe = Recipe.from_toml(tmp_path / "run/recipe.toml")
-    assert recipe == replace(SHORT, method="oe", id="stripes", outliers="noise", net="wrn-10-1", size=16)
+    spec = RunFolder(tmp_path / "run").spec
+    assert spec.recipe == replace(SHORT, options={"weight": 0.5})
+    assert (spec.method, spec.net, spec.classes, spec.preparation.size) == ("oe", "wrn-10-1", known.classes, 16)
+    assert (spec.train, spec.outliers) == (known.spec, outliers.spec)
+    assert (spec.start.source, spec.start.weights) == ("memory", nets.weights_hash(small_net()))
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert 0 < lines[-1]["mcd"] < 1 and lines[-1]["lr"] < lines[0]["lr"] < SHORT.lr
@@ -122,7 +126,7 @@ torch.manual_seed(0)
 net = macs.nets.build("wrn-10-1", classes=3)
 print("ready", flush=True)
 macs.finetune(net, stripes(192, seed=1), noise(256, seed=3), run=sys.argv[1], resume=True, progress=False,
-              recipe=Recipe(method=sys.argv[2], epochs=6, batch_in=32, batch_out=32, lr=0.02))
+              method=sys.argv[2], recipe=Recipe(epochs=6, batch_in=32, batch_out=32, lr=0.02))
 """
 
 
@@ -271,7 +275,7 @@ def test_other_images_or_classes_of_the_same_name_are_another_run(interrupted, k
     shutil.copytree(interrupted, tmp_path / "run")
     renamed = replace(known, classes=("a", "b", "c"))
     resume_refused(tmp_path / "run", "other classes", renamed, outliers)
-    resume_refused(tmp_path / "run", "other images", known, noise(256, seed=4))
+    resume_refused(tmp_path / "run", "other outliers", known, noise(256, seed=4))
 
 
 def test_metrics_that_a_kill_left_behind_are_made_good(interrupted, known, outliers, tmp_path):
@@ -451,7 +455,7 @@ def test_any_module_that_returns_logits_will_do(known, known_test, outliers, tmp
     macs.finetune(net, known, outliers, recipe=SHORT, run=tmp_path / "run", progress=False)
     table = macs.evaluate(net, known_test, {"noise": outliers}, progress=False)
     assert 0 <= table.accuracy <= 1
-    assert Recipe.from_toml(tmp_path / "run/recipe.toml").net.endswith(":TwoLayers")
+    assert RunFolder(tmp_path / "run").spec.net.endswith(":TwoLayers")
 
 
 def test_one_image_more_than_a_batch_is_no_problem(outliers):

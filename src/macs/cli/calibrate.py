@@ -1,6 +1,5 @@
 """`macs calibrate`."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,7 +8,6 @@ from cyclopts import Parameter
 from macs.cli._app import Data, Flag, Json, Settings, Whole, app, show
 from macs.core.errors import MacsError
 from macs.core.settings import Span
-from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from macs.data import ImageSet
@@ -93,45 +91,39 @@ def calibrate(
     from macs.data.loading import load_unseen
     from macs.detector.calibration import share_to_keep
     from macs.detector.files import detector_path
-    from macs.training.runs import RunFolder
+    from macs.training.trained import open_trained
 
     detector_path(out, inputs=[each for each in (checkpoint, images) if each is not None])
     share_to_keep(keep)
     Span(0, 1, open="most").hold("--check, the share of images to hold back,", check)
-    recipe: Recipe | None = None
-    if run is not None:
-        folder = RunFolder(run)
-        recipe = folder.finished_recipe()
-        net, checkpoint = net or recipe.net, checkpoint or folder.net_file
-        images = recipe.id if images is None else images
-        size = recipe.size if size is None else size
-    elif net is None or checkpoint is None or images is None:
-        raise MacsError("Name a run folder, or give --net, --checkpoint and --images.")
-    size = 32 if size is None else size
-    validation = load_unseen(images, split, data, size)
-    if recipe is not None:
-        refuse_seen(validation, images, split, recipe.id)
+    trained = open_trained(
+        run, net=net, checkpoint=checkpoint, id=images, size=size, normalisation=normalisation, images="--images"
+    )
+    validation = load_unseen(trained.id, split, data, trained.size)
+    if trained.trained_on is not None:
+        refuse_seen(validation, trained.id, split, trained.trained_on)
     others, validation = validation.split(check) if check else (None, validation)
-    unknown = {name: load_unseen(name, None, data, size, labelled=False) for name in outliers or ()}
+    unknown = {name: load_unseen(name, None, data, trained.size, labelled=False) for name in outliers or ()}
 
-    from macs import Detector, methods, nets, scores
-    from macs.core.devices import best_device
+    from macs import Detector, scores
 
-    name = score or (methods.build(recipe).score if recipe else "msp")
+    name = score or trained.score
     chosen = scores.get(name, **(settings or {}))
     train = None
     if chosen.fitted_to == "training images":
-        train = training_images(fit_on or (recipe.id if recipe else None), name, data, size, validation)
+        train = training_images(fit_on or trained.trained_on, name, data, trained.size, validation)
     elif fit_on is not None:
         raise MacsError(f"{name} is not fitted to training images; leave --fit-on out.")
 
-    trained, given = nets.class_names(checkpoint), tuple(classes or ())
-    if trained and given and given != trained:
-        raise MacsError(f"--classes are {few(given)}, but {checkpoint} was trained for {few(trained)}; leave them out.")
-    same_classes(validation, trained, f"{checkpoint} was trained for")
-    names = trained or given or validation.classes
-    network = nets.load(checkpoint, net, len(names) or None, normalisation=normalisation).to(best_device())
-    detector = Detector(network, chosen, trained or given, None if recipe is None else asdict(recipe))
+    known, given = trained.classes, tuple(classes or ())
+    if known and given and given != known:
+        raise MacsError(
+            f"--classes are {few(given)}, but {trained.checkpoint} was trained for {few(known)}; leave them out."
+        )
+    same_classes(validation, known, f"{trained.checkpoint} was trained for")
+    network = trained.network(len(known or given or validation.classes) or None)
+    record = None if trained.spec is None else trained.spec.as_dict()
+    detector = Detector(network, chosen, known or given, record)
     if train is not None:
         detector = detector.fit(train, images=fit_images, progress=True)
     detector = detector.calibrate(validation, keep, per_class, unknown, others, progress=True)

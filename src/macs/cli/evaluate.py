@@ -1,6 +1,5 @@
 """`macs evaluate`."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -8,7 +7,6 @@ from cyclopts import Parameter
 
 from macs.cli._app import Data, Json, Settings, Whole, app, show
 from macs.core.errors import MacsError
-from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from macs.data import ImageSet
@@ -81,51 +79,38 @@ def evaluate(
         Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster.
     """
     from macs.data import load
-    from macs.data.fitness import same_classes
-    from macs.data.loading import undivided
     from macs.evaluation.protocol import Protocol, check_fit_images
     from macs.metrics import shown
-    from macs.training.runs import RunFolder
+    from macs.training.trained import open_trained, refuse_trained_on_all
 
     protocol = Protocol(trials, share, seed, fpr_rule)
     check_fit_images(fit_images)
     shown(metrics)
-    if run is not None:
-        folder = RunFolder(run)
-        recipe = folder.finished_recipe()
-        if id is None and undivided(recipe.id):
-            raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
-        net, checkpoint, id = net or recipe.net, checkpoint or folder.net_file, recipe.id if id is None else id
-    elif net is None or checkpoint is None or id is None:
-        raise MacsError("Name a run folder, or give --net, --checkpoint and --id.")
-    else:
-        recipe = Recipe(net=net, id=id, method="msp")
-    if size is not None:
-        recipe = replace(recipe, size=size)  # which knows the sizes that there are
-    test = load(id, "test", root=data, size=recipe.size)
-    sets = {name: load(name, "test", root=data, size=recipe.size, labelled=False) for name in ood}
+    trained = open_trained(run, net=net, checkpoint=checkpoint, id=id, size=size, normalisation=normalisation)
+    refuse_trained_on_all(trained, id)
+    test = load(trained.id, "test", root=data, size=trained.size)
+    sets = {name: load(name, "test", root=data, size=trained.size, labelled=False) for name in ood}
 
-    from macs import methods, nets, scores
-    from macs.core.devices import best_device
+    from macs import scores
     from macs.evaluation import evaluate_scores
 
-    names = score or [methods.build(recipe).score]
+    names = score or [trained.score]
     names = scores.available() if "all" in names else names
     scorers = scores.get_all(names, settings or {})  # a wrong name is an error before anything slow
-    network = nets.load(checkpoint, net, len(test.classes) or None, normalisation=normalisation).to(best_device())
-    same_classes(test, nets.class_names(checkpoint), f"{checkpoint} was trained for")
+    network = trained.network_for(test)
     ranking = evaluate_scores(
         network,
         test,
         sets,
         scorers,
-        train=lambda: _training_images(id, data, recipe.size),
+        train=lambda: _training_images(trained.id, data, trained.size),
         fit_images=fit_images,
         protocol=protocol,
         precision=precision,
     )
     result = ranking.evaluations[0] if len(scorers) == 1 else ranking
-    show(result.table(metrics), {"net": net, "checkpoint": str(checkpoint), **result.as_dict()}, json)
+    value = {"net": trained.net, "checkpoint": str(trained.checkpoint), **result.as_dict()}
+    show(result.table(metrics), value, json)
 
 
 def _training_images(id: str, data: Path | None, size: int) -> "ImageSet":

@@ -46,32 +46,28 @@ def report(
         File to write [default: report.html in the run folder].
     """
     from macs.data import load
-    from macs.data.fitness import same_classes
-    from macs.data.loading import undivided
-    from macs.training.runs import RunFolder
+    from macs.training.trained import open_trained, refuse_trained_on_all
 
-    folder, target = RunFolder(run), output_file(out or run / "report.html")
-    recipe = folder.finished_recipe()
-    if id is None and undivided(recipe.id):
-        raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
-    names = ood if ood is not None else _ood_sets(recipe.id, data)
-    test = load(recipe.id if id is None else id, "test", root=data, size=recipe.size)
-    sets = {name: load(name, "test", root=data, size=recipe.size, labelled=False) for name in names}
+    target = output_file(out or run / "report.html")
+    trained = open_trained(run, id=id)
+    refuse_trained_on_all(trained, id)
+    known = trained.trained_on or trained.id
+    names = ood if ood is not None else _ood_sets(known, data)
+    test = load(trained.id, "test", root=data, size=trained.size)
+    sets = {name: load(name, "test", root=data, size=trained.size, labelled=False) for name in names}
 
-    from macs import methods, nets, scores
-    from macs.core.devices import best_device
+    from macs import scores
     from macs.report import write
 
-    name = score or methods.build(recipe).score
-    same_classes(test, nets.class_names(folder.net_file), f"{folder.net_file} was trained for")
+    name = score or trained.score
     evaluation = write(
         target,
-        nets.load(folder.net_file, recipe.net, classes=len(test.classes) or None).to(best_device()),
+        trained.network_for(test),
         test,
         sets,
         run=run,
         score=scores.get(name, **settings) if settings else name,
-        train=lambda: load(recipe.id, "train", root=data, size=recipe.size),
+        train=lambda: load(known, "train", root=data, size=trained.size),
     )
     show(f"The report is in {target}; open it in a browser.", {"report": str(target), **evaluation.as_dict()}, json)
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from cyclopts import Parameter
 
 from macs.cli._app import Data, Json, app, show, whole_number
-from macs.cli.train import RecipeFile, options_from, recipe_from
+from macs.cli.train import RecipeFile, options_from, wanted_from
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import output_folder
-from macs.training.recipe import Recipe
+from macs.training.options import TrainingOptions
 
 if TYPE_CHECKING:
-    SweepOptions: TypeAlias = Recipe
+    SweepOptions: TypeAlias = TrainingOptions
 else:
-    SweepOptions = options_from(Recipe(), without=("margin", "seed"))
+    SweepOptions = options_from(TrainingOptions(), without=("margin", "seed"))
 
 DEFAULTS = SweepOptions()
 Several = Parameter(consume_multiple=True, negative="")
@@ -67,9 +67,9 @@ def sweep(
     from macs.experiments.margins import MARGINS, check_grid, held_out
     from macs.training.runs import run_name
 
-    wanted = recipe_from(Recipe(), recipe, options)
+    wanted = wanted_from(TrainingOptions(), recipe, options)
     tried, seeds = margins or list(MARGINS), seeds or [0]
-    check_grid(wanted, tried, seeds)
+    check_grid(wanted.recipe, tried, seeds)
     if choose == "test" and not ood:
         raise MacsError("--choose test needs OOD test sets to choose on; name them with --ood.")
     if not (0 < validation < 1 or (validation >= 1 and validation.is_integer())):
@@ -82,13 +82,12 @@ def sweep(
     test = load(wanted.id, "test", root=data, size=wanted.size) if ood else None
     sets = {name: load(name, "test", root=data, size=wanted.size, labelled=False) for name in ood or []}
 
-    from macs import training
     from macs.experiments.margins import sweep as choose_margin
 
     if not wanted.checkpoint:
         warn("There is no --checkpoint, so every margin starts from the same random weights.")
     result = choose_margin(
-        training.starting_net(wanted, classes=len(train.classes)),
+        wanted.starting_net(classes=len(train.classes)),
         train,
         outliers,
         validation=(val, held),
@@ -97,7 +96,8 @@ def sweep(
         ood=sets,
         margins=tried,
         seeds=seeds,
-        recipe=wanted,
+        method=wanted.method,
+        recipe=wanted.recipe,
         choose=choose,
         fpr_rule=fpr_rule,
     )

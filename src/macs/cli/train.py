@@ -1,7 +1,7 @@
-"""`macs pretrain` and `macs finetune`: their options are the fields of Recipe."""
+"""`macs pretrain` and `macs finetune`: their options are the fields of TrainingOptions and of Recipe."""
 
 import shlex
-from dataclasses import asdict, field, fields, make_dataclass, replace
+from dataclasses import InitVar, asdict, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
@@ -12,29 +12,35 @@ from macs.cli._app import Data, Flag, Json, app, show, whole_number
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import user_path
-from macs.training.recipe import PRETRAINING, Recipe
+from macs.training.options import PRETRAINING_OPTIONS, TrainingOptions
+from macs.training.recipe import Recipe
 
 
-def options_from(base: Recipe, without: tuple[str, ...] = ()) -> type:
-    """A dataclass with Recipe's fields as options, None where not given, its help naming the base's defaults."""
-    texts = {p.arg_name: p.description or "" for p in docstring_parser.parse_from_object(Recipe).params}
-    hints = get_type_hints(Recipe)
+def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
+    """A dataclass with every option of a training, None where not given, its help naming the base's defaults."""
+    texts: dict[str, str] = {}
+    hints: dict[str, Any] = {}
+    for kind in (TrainingOptions, Recipe):
+        texts |= {p.arg_name: p.description or "" for p in docstring_parser.parse_from_object(kind).params}
+        hints |= get_type_hints(kind)
     options = []
-    for f in (f for f in fields(Recipe) if f.name not in without):
-        default = getattr(base, f.name)
-        shown = f" [default: {default}]" if default not in (None, "", {}) else ""
-        converter = whole_number if hints[f.name] is int else None
-        parameter = Parameter(help=texts[f.name] + shown, show_default=False, converter=converter)
-        options.append((f.name, Annotated[hints[f.name] | None, parameter], field(default=None)))
-    return make_dataclass("RecipeOptions", options, namespace={"__module__": __name__})
+    for name, default in base.flat().items():
+        if name not in without:
+            hint = hints[name].type if isinstance(hints[name], InitVar) else hints[name]
+            shown = f" [default: {default}]" if default not in (None, "", {}) else ""
+            converter = whole_number if hint is int else None
+            parameter = Parameter(help=texts[name] + shown, show_default=False, converter=converter)
+            options.append((name, Annotated[hint | None, parameter], field(default=None)))
+    return make_dataclass("Options", options, namespace={"__module__": __name__})
 
 
 if TYPE_CHECKING:
-    FinetuneOptions: TypeAlias = Recipe
-    PretrainOptions: TypeAlias = Recipe
+    FinetuneOptions: TypeAlias = TrainingOptions
+    PretrainOptions: TypeAlias = TrainingOptions
 else:
-    FinetuneOptions = options_from(Recipe())
-    PretrainOptions = options_from(PRETRAINING, without=("method", "margin", "options", "outliers", "batch_out"))
+    FinetuneOptions = options_from(TrainingOptions())
+    without = ("method", "margin", "options", "outliers", "batch_out")
+    PretrainOptions = options_from(PRETRAINING_OPTIONS, without)
 
 FINETUNE_DEFAULTS, PRETRAIN_DEFAULTS = FinetuneOptions(), PretrainOptions()
 
@@ -54,8 +60,8 @@ def pretrain(
     json: Json = False,
 ) -> None:
     """Train a plain classifier from scratch: the start for every method, and the baseline MSP."""
-    wanted = recipe_from(PRETRAINING, recipe, options)
-    if wanted.method != PRETRAINING.method:
+    wanted = wanted_from(PRETRAINING_OPTIONS, recipe, options)
+    if wanted.method != PRETRAINING_OPTIONS.method:
         raise MacsError(f"{recipe} is a recipe for {wanted.method}; train with it by `macs finetune`, or name another.")
     _train(wanted, run, data, resume, json, from_scratch=True)
 
@@ -71,48 +77,53 @@ def finetune(
     json: Json = False,
 ) -> None:
     """Fine-tune a classifier with its own images and auxiliary outliers. The defaults are the paper's protocol."""
-    _train(recipe_from(Recipe(), recipe, options), run, data, resume, json, from_scratch=False)
+    _train(wanted_from(TrainingOptions(), recipe, options), run, data, resume, json, from_scratch=False)
 
 
-def recipe_from(base: Recipe, file: Path | None, options: Any) -> Recipe:
+def wanted_from(base: TrainingOptions, file: Path | None, options: Any) -> TrainingOptions:
     """The base, with what the file says, with the options that were given."""
     given = {key: value for key, value in vars(options).items() if value is not None}
-    recipe = replace(Recipe.from_toml(file, base) if file else base, **given)
-    images = user_path(recipe.id)
-    if recipe.outliers and _is(images, user_path(recipe.outliers)):
-        raise MacsError(f"The outliers are the ID set itself, {recipe.id}; name images that belong to no class.")
-    return recipe
+    wanted = (TrainingOptions.from_toml(file, base) if file else base).updated(given)
+    images = user_path(wanted.id)
+    if wanted.outliers and _is(images, user_path(wanted.outliers)):
+        raise MacsError(f"The outliers are the ID set itself, {wanted.id}; name images that belong to no class.")
+    return wanted
 
 
 def _is(one: Path, other: Path) -> bool:
     return one == other or (one.exists() and other.exists() and one.samefile(other))
 
 
-def _train(recipe: Recipe, run: str | None, data: Path | None, resume: bool, as_json: bool, from_scratch: bool) -> None:
+def _train(
+    wanted: TrainingOptions, run: str | None, data: Path | None, resume: bool, as_json: bool, from_scratch: bool
+) -> None:
     from macs.data import load
     from macs.training.runs import RunFolder, run_name
 
-    margin = [] if recipe.margin is None else [f"m{recipe.margin:g}"]
-    name = run_name(recipe.id, recipe.net, recipe.method, *margin, f"seed{recipe.seed}")
+    recipe = wanted.recipe
+    margin = [] if wanted.margin is None else [f"m{wanted.margin:g}"]
+    name = run_name(wanted.id, wanted.net, wanted.method, *margin, f"seed{recipe.seed}")
     folder = RunFolder(user_path(Path("runs") / name if run is None else run))
     folder.check_writable()
-    train = load(recipe.id, "train", root=data, size=recipe.size)
+    train = load(wanted.id, "train", root=data, size=wanted.size)
 
     from macs import methods, training
 
     outliers = None
-    if methods.build(recipe).needs_outliers:
-        outliers = load(recipe.outliers, "train", root=data, size=recipe.size, labelled=False)
-    net = training.starting_net(recipe, classes=len(train.classes))
-    if not (recipe.checkpoint or from_scratch or resume):
+    if methods.build(wanted.method, recipe.options).needs_outliers:
+        outliers = load(wanted.outliers, "train", root=data, size=wanted.size, labelled=False)
+    net = wanted.starting_net(classes=len(train.classes))
+    if not (wanted.checkpoint or from_scratch or resume):
         warn("There is no --checkpoint, so this starts from random weights; `macs pretrain` gives better ones.")
-    history = training.finetune(net, train, outliers, recipe=recipe, run=folder.path, resume=resume)
+    history = training.finetune(
+        net, train, outliers, method=wanted.method, recipe=recipe, run=folder.path, resume=resume
+    )
     value = {
         "run": str(folder.path),
-        "recipe": asdict(folder.recipe),
+        "recipe": TrainingOptions.of(folder.spec).flat(),
         "history": [asdict(epoch) for epoch in history],
     }
-    show(f"The run is in {folder.path}; measure it with: {measuring(folder.path, recipe.id, data)}", value, as_json)
+    show(f"The run is in {folder.path}; measure it with: {measuring(folder.path, wanted.id, data)}", value, as_json)
 
 
 def measuring(run: Path, id: str, data: Path | None) -> str:

@@ -1,18 +1,19 @@
 """Cells: trainings that are done once, and found again by all that they depend on.
 
-    ROOT/NAME/KEY.json                    recipe, images, starting weights and version; KEY is their hash
-    ROOT/NAME/KEY/                        the run folder, as in macs.training.runs
-    ROOT/NAME/KEY/confidences-SET.npz     what the trained network says of an image set; SET is the set's fingerprint
+    ROOT/NAME/KEY.json                          what the cell depends on, whose hash is KEY, and its TrainingSpec
+    ROOT/NAME/KEY/                              the run folder, as in macs.training.runs
+    ROOT/NAME/KEY/confidences-SCORE-SET.npz     what the trained network says of an image set, known by its fingerprint
 
 A changed hyper-parameter or changed images make another cell beside the first, and nothing is ever overwritten. A cell
 that was interrupted goes on after its last finished epoch, and one more test set costs one pass of a trained network.
 """
 
+import copy
 import json
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,18 +26,19 @@ from macs.core.files import write_atomically, write_text
 from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.fingerprint import fingerprint, short_hash
+from macs.experiments.locks import locked
 from macs.metrics import FprRule
-from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder
+from macs.training.spec import TrainingSpec, differences
 
 if TYPE_CHECKING:
     from torch import nn
 
     from macs.evaluation import Evaluation
+    from macs.training.sources import Held
 
-FORMAT = 2  # of what a cell's folder holds
+FORMAT = 3  # of what a cell's folder holds
 Kept = tuple[NDArray[np.bool_], NDArray[np.float32]]  # is each image's predicted class right, and its confidence
-WORDS = {"id_images": "other ID images", "outlier_images": "other outliers", "start": "other starting weights"}
 
 
 @dataclass(frozen=True)
@@ -69,27 +71,21 @@ class Result:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training; `start` says which weights it starts from and `starting` makes a network that has them."""
+    """One training and its place: plain values, so that any process can run it."""
 
     root: Path
     name: str
-    recipe: Recipe
-    train: ImageSet
-    outliers: ImageSet | None
-    start: str
-    starting: "Callable[[], nn.Module]"
+    spec: TrainingSpec
+    trained: bool = False  # the starting weights are the result: they were trained elsewhere, nobody knows how
 
     @cached_property
     def depends(self) -> dict[str, Any]:
         """All that decides what the training gives."""
-        return {
-            "format": FORMAT,
-            "macs": __version__,
-            "recipe": asdict(self.recipe),
-            "start": self.start,
-            "id_images": fingerprint(self.train),
-            "outlier_images": fingerprint(self.outliers) if self.outliers is not None else "",
-        }
+        from macs.core.devices import best_device, use_bf16
+
+        bf16 = use_bf16(self.spec.recipe.precision, best_device())
+        versions = {"format": FORMAT, "macs": __version__, "trained": self.trained}
+        return {**versions, **self.spec.identity(), "precision": "bf16" if bf16 else "float32"}
 
     @cached_property
     def key(self) -> str:
@@ -103,34 +99,33 @@ class Cell:
     def finished(self) -> bool:
         return self.folder.finished
 
-    def run(self, progress: bool = True) -> None:
-        """Train, or go on with an interrupted training; nothing is done where the cell is finished."""
-        from macs.training import finetune
+    def run(self, data: Path | None, held: "Held", progress: bool = True) -> None:
+        """Train, or go on with an interrupted training; nothing is done where the cell is finished.
 
-        if not self.finished:
-            self._describe()
-            net, path = self.starting(), self.folder.path
-            finetune(net, self.train, self.outliers, recipe=self.recipe, run=path, resume=True, progress=progress)
+        `data` is the root of the datasets; what is `held` need not be loaded. While another process trains the cell,
+        this one waits for it.
+        """
+        from macs import nets, training
+        from macs.training.sources import load_start
 
-    def adopt(self) -> None:
-        """Keep the starting weights as they are: they were trained elsewhere, with whatever recipe."""
-        from macs import nets
+        place = self.root / self.name
+        with locked(place / f".{self.key}.lock", f"Another process trains {self.name}; waiting for it ..."):
+            if self.finished:
+                return
+            record = {"depends": self.depends, "spec": self.spec.as_dict()}
+            write_text(place / f"{self.key}.json", json.dumps(record, indent=2))
+            if self.trained:
+                nets.save(load_start(self.spec, held), self.folder.net_file, class_names=self.spec.classes)
+            else:
+                training.run(self.spec, self.folder.path, data, held=held, resume=True, progress=progress)
 
-        if not self.finished:
-            net = self.starting()
-            self._describe()
-            self.folder.claim(self.recipe, resume=True)
-            nets.save(net, self.folder.net_file, class_names=self.train.classes)
-
-    def _describe(self) -> None:
-        write_text(self.root / self.name / f"{self.key}.json", json.dumps(self.depends, indent=2))
-
-    def examine(self, on: Examination, fpr_rule: FprRule = "first", progress: bool = True) -> Result:
+    def examine(self, on: Examination, held: "Held", fpr_rule: FprRule = "first", progress: bool = True) -> Result:
         """Measure the finished cell. Sets that it has been shown before need no network."""
         from macs import methods
         from macs.evaluation import Protocol, measure
 
-        score, net = methods.build(self.recipe).score, cache(self.net)
+        score = methods.build(self.spec.method, self.spec.recipe.options).score
+        net = cache(lambda: self.net(held))
         protocol = Protocol(fpr_rule=fpr_rule)
 
         def confidences(images: ImageSet) -> Kept:
@@ -161,16 +156,18 @@ class Cell:
         found = []
         for file in sorted((self.root / self.name).glob("*.json")):
             if file.stem != self.key:
-                found.append("; ".join(_difference(_flat(_told(file)), _flat(self.depends))))
+                theirs = _told(file)
+                words = differences(theirs, self.depends) if theirs else ["it does not say what it depends on"]
+                found.append("; ".join(words))
         return found
 
     def _confidences(self, images: ImageSet, score: str, net: "Callable[[], nn.Module]", progress: bool) -> Kept:
         """What the network says of a set: from disk where it has been asked before."""
-        file = self.folder.path / f"confidences-{fingerprint(images)}.npz"
+        file = self.folder.path / f"confidences-{score}-{fingerprint(images)}.npz"
         if not file.exists():
             from macs import scores
 
-            answers = scores.ask(net(), images, score, self.recipe.precision, progress)
+            answers = scores.ask(net(), images, score, self.spec.recipe.precision, progress)
             correct = answers.predictions == (-1 if images.labels is None else images.labels)
             arrays = {"name": np.array(images.name), "correct": correct, "values": answers.confidences}
             write_atomically(file, lambda path: _save(path, arrays))
@@ -183,29 +180,25 @@ class Cell:
             raise MacsError(f"{file} is damaged; delete it, and it is made again.")
         return correct, values
 
-    def net(self) -> "nn.Module":
+    def net(self, held: "Held") -> "nn.Module":
         """The trained network, on the best device."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
+        from macs import nets
         from macs.core.devices import best_device
 
-        net = self.starting()
+        file, start = self.folder.net_file, held.nets.get(self.spec.start.weights)
         try:
-            net.load_state_dict(load_file(self.folder.net_file))
-        except (SafetensorError, RuntimeError, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise MacsError(
-                f"Cannot read {self.folder.net_file} ({reason}); delete its folder to train it again."
-            ) from None
+            if start is None:
+                net = nets.load(file, self.spec.net, len(self.spec.classes))
+            else:  # it may be of a class that only its maker can build
+                net = copy.deepcopy(start)
+                net.load_state_dict(load_file(file))
+        except (MacsError, SafetensorError, RuntimeError, OSError) as error:
+            why = str(error).splitlines()[0].rstrip(".")
+            raise MacsError(f"Cannot read {file} ({why}); delete its folder to train it again.") from None
         return net.to(best_device())
-
-
-def weights_of(net: "nn.Module") -> str:
-    """A hash of a network's weights."""
-    from macs import nets
-
-    return nets.weights_hash(net)
 
 
 def _told(file: Path) -> dict[str, Any]:
@@ -214,21 +207,8 @@ def _told(file: Path) -> dict[str, Any]:
         told = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) and isinstance(told.get("recipe"), dict) else {}
-
-
-def _flat(depends: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in depends.items() if key != "recipe"} | depends.get("recipe", {})
-
-
-def _difference(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
-    """How two cells differ, in words."""
-    if not theirs:
-        return ["it does not say what it depends on"]
-    changed = [key for key in ours if theirs.get(key) != ours[key]]
-    if "start" in changed and "checkpoint" in changed:
-        changed.remove("checkpoint")  # the name of those weights
-    return [WORDS.get(key, f"{key} is {theirs.get(key)!r} there and {ours[key]!r} here") for key in changed]
+    depends = told.get("depends") if isinstance(told, dict) else None
+    return depends if isinstance(depends, dict) else {}
 
 
 def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:

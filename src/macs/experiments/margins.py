@@ -9,12 +9,11 @@ The margin only says when the push on the confidences stops. Margins that MCD ne
 one objective, and training with them gives the same weights, bit for bit; `plateaus` finds and names them.
 """
 
-import copy
 import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,8 @@ from macs.core.errors import MacsError
 from macs.core.files import write_text
 from macs.data import ImageSet, load
 from macs.data.loading import has_validation
-from macs.experiments.cells import Cell, Examination, Result, weights_of
+from macs.experiments.cells import Cell, Examination, Result
+from macs.experiments.engine import Engine, SerialEngine
 from macs.metrics import FprRule
 from macs.training.recipe import Recipe
 
@@ -188,38 +188,52 @@ def sweep(
     ood: Mapping[str, ImageSet] | None = None,
     margins: Sequence[float] = MARGINS,
     seeds: Sequence[int] = (0,),
+    method: str = "macs",
     recipe: Recipe | None = None,
     choose: Choice = "validation",
     fpr_rule: FprRule = "first",
     progress: bool = True,
+    engine: Engine | None = None,
 ) -> Sweep:
     """Fine-tune copies of a pretrained network with every margin and choose one. The network itself is left alone.
 
     `validation` are ID images and outliers that `train` and `outliers` do not hold. Every margin and seed is a cell
-    below `run`: the same call goes on where an interrupted one stopped, and computes nothing twice.
+    below `run`: the same call goes on where an interrupted one stopped, and computes nothing twice. The cells are
+    trained by the `engine`, without one in this process and one after the other.
     """
-    from macs import nets
+    from macs import methods, nets
+    from macs.training.sources import Held, spec_of
 
     if choose == "test" and (test is None or not ood):
         raise MacsError("To choose the margin on test images, give the ID test images and at least one OOD set.")
-    base = replace(recipe or Recipe(), id=train.name, outliers=outliers.name, net=nets.name_of(net), size=train.size)
-    grid = check_grid(base, margins, seeds)
-    examination = Examination(*validation, test, ood or {})
-    start = weights_of(net)
-    results = []
+    grid = check_grid(recipe or Recipe(), margins, seeds)
+    cells = []
     for each in grid:
-        name = f"{each.method}-m{each.margin:g}-seed{each.seed}".replace(":", ".")
-        cell = Cell(Path(run), name, each, train, outliers, start, lambda: copy.deepcopy(net))
-        tell(f"margin {each.margin:g}, seed {each.seed}" + (" (done before)" if cell.finished else ""), progress)
-        for other in cell.others():
-            tell(f"A cell in {cell.root / cell.name} is kept but not used: {other}.", progress)
-        cell.run(progress)
-        results.append(cell.examine(examination, fpr_rule, progress))
+        name = f"{method}-m{each.options['margin']:g}-seed{each.seed}".replace(":", ".")
+        spec = spec_of(net, train, outliers, methods.build(method, each.options), each)
+        cells.append(Cell(Path(run), name, spec))
+    engine = engine or SerialEngine(progress=progress)
+    engine.hold(Held.of([train, outliers], [net]))
+    examination = Examination(*validation, test, ood or {})
+    done = engine.run(_told(cells, progress), examination, fpr_rule)
+    found = {each.cell.key: each.value() for each in done}
+    results = [found[cell.key] for cell in cells]
     points = tuple(
         Point(margin, tuple(results[place * len(seeds) : (place + 1) * len(seeds)]))
         for place, margin in enumerate(margins)
     )
-    return Sweep(train.name, base.net, tuple(seeds), points, chosen_margin(points, choose), choose, Path(run))
+    chosen = chosen_margin(points, choose)
+    return Sweep(train.whole_name, nets.name_of(net), tuple(seeds), points, chosen, choose, Path(run))
+
+
+def _told(cells: Sequence[Cell], progress: bool) -> Iterator[Cell]:
+    """The cells, each announced as it is taken."""
+    for cell in cells:
+        recipe = cell.spec.recipe
+        tell(f"margin {recipe.options['margin']:g}, seed {recipe.seed}{' (done before)' * cell.finished}", progress)
+        for other in cell.others():
+            tell(f"A cell in {cell.root / cell.name} is kept but not used: {other}.", progress)
+        yield cell
 
 
 def check_grid(base: Recipe, margins: Sequence[float], seeds: Sequence[int]) -> list[Recipe]:
@@ -228,7 +242,8 @@ def check_grid(base: Recipe, margins: Sequence[float], seeds: Sequence[int]) -> 
         raise MacsError("A sweep needs at least one margin and one seed, and none of them twice.")
     if base.options.get("variant") == "unbounded":
         raise MacsError("The variant 'unbounded' has no margin to choose; sweep 'margin' or 'hinge'.")
-    return [replace(base, margin=margin, seed=seed) for margin in margins for seed in seeds]
+    options = {name: value for name, value in base.options.items() if name != "margin"}
+    return [replace(base, options=options, margin=margin, seed=seed) for margin in margins for seed in seeds]
 
 
 def chosen_margin(points: Sequence[Point], on: Choice) -> float:

@@ -6,17 +6,17 @@ images first (MixOE, DivOE) overrides `step`; one that must look at the network 
 defaults are its own authors' recipe.
 """
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from macs.core.errors import MacsError
-from macs.core.registry import Registry, unknown, users_code
+from macs.core.registry import Registry, modules_in, unknown, users_code
 from macs.core.settings import check
-from macs.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -89,26 +89,31 @@ def forward_together(net: nn.Module, images: Tensor, outliers: Tensor) -> tuple[
     return logits[: len(images)], logits[len(images) :]
 
 
-def build(recipe: Recipe) -> Method:
-    """The method that a recipe names, with the recipe's margin and options as its fields."""
-    chosen = method[recipe.method]
+def build(name: str, settings: Mapping[str, Any] | None = None) -> Method:
+    """The method of this name, or "module:Class", with the settings as its fields."""
+    chosen, given = method[name], settings or {}
     if not (isinstance(chosen, type) and issubclass(chosen, Method) and is_dataclass(chosen)):
-        raise MacsError(
-            f"{recipe.method} is not a method: it must be a dataclass and a subclass of macs.methods.Method."
-        )
-    settings = dict(recipe.options)
-    if recipe.margin is not None:
-        if "margin" in settings:
-            raise MacsError("The margin is given twice, by itself and among the options; give it once.")
-        settings["margin"] = recipe.margin
+        raise MacsError(f"{name} is not a method: it must be a dataclass and a subclass of macs.methods.Method.")
     known = sorted(f.name for f in fields(chosen))
-    for name in settings:
-        if name not in known:
-            raise unknown(f"setting of {recipe.method}", name, known or ["none"])
-    lacking = [f.name for f in fields(chosen) if f.default is f.default_factory is MISSING and f.name not in settings]
+    for setting in given:
+        if setting not in known:
+            raise unknown(f"setting of {name}", setting, known or ["none"])
+    lacking = [f.name for f in fields(chosen) if f.default is f.default_factory is MISSING and f.name not in given]
     if lacking:
-        raise MacsError(f"{recipe.method} has no default for {', '.join(lacking)}; set it with --options.{lacking[0]}.")
+        raise MacsError(f"{name} has no default for {', '.join(lacking)}; set it with --options.{lacking[0]}.")
     try:
-        return chosen(**settings)
+        return chosen(**given)
     except MacsError as error:
-        raise MacsError(f"Among the settings of {recipe.method}, {error}") from None
+        raise MacsError(f"Among the settings of {name}, {error}") from None
+
+
+def name_of(chosen: Method) -> str:
+    """The name to build such a method by, in any process: our own, or "module:Class" for one that is not ours."""
+    ours = (name for name in modules_in(__name__) if method[name] is type(chosen))
+    return next(ours, f"{type(chosen).__module__}:{type(chosen).__qualname__}")
+
+
+def settings_of(chosen: Method) -> dict[str, Any]:
+    """The settings to build such a method with; those that are None are left out."""
+    values = {field.name: getattr(chosen, field.name) for field in fields(cast(Any, chosen))}
+    return {name: value for name, value in values.items() if value is not None}

@@ -16,12 +16,12 @@ from macs.nets._base import (
     running,
     set_dropout,
     through_head,
-    weights_hash,
 )
 from macs.nets._files import class_names, load, save
 from macs.nets._names import available, build, net
 from macs.nets._normalisation import PUBLIC as NORMALISATIONS
 from macs.nets._normalisation import Normalisation, Normalise
+from macs.nets._weights import origin_of, remember_origin, weights_hash
 
 __all__ = [
     "NORMALISATIONS",
@@ -37,6 +37,8 @@ __all__ = [
     "name_of",
     "net",
     "normalisation_of",
+    "origin_of",
+    "remember_origin",
     "running",
     "save",
     "set_dropout",

@@ -12,7 +12,6 @@ from macs.core.console import warn
 from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.core.registry import users_code
-from macs.data.fingerprint import short_hash
 from macs.nets._normalisation import DEFAULT, Normalisation, Normalise
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -276,10 +275,3 @@ def _watched(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Tensor]
         raise MacsError(f"{name_of(net)} has no linear layer to take features from; use a score of the logits.")
     head, features = ran[0]
     return head, features.flatten(1), logits
-
-
-def weights_hash(net: nn.Module) -> str:
-    """Equal for equal networks, bit for bit, wherever they are."""
-    state = sorted(net.state_dict().items())
-    tensors = (value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy() for _, value in state)
-    return short_hash(repr([name for name, _ in state]).encode(), *(each.tobytes() for each in tensors))

@@ -22,6 +22,7 @@ from macs.core.files import input_file, kind_of, reason, user_path, write_atomic
 from macs.nets._base import Net, name_of, normalisation_of
 from macs.nets._names import build
 from macs.nets._normalisation import DEFAULT, PUBLIC, Normalisation, Normalise
+from macs.nets._weights import remember_origin
 
 RUN_FILE = "net.safetensors"  # the network of a run folder
 FORMAT, VERSION = "macs-net", 2
@@ -124,6 +125,7 @@ def load(
         if not value.float().isfinite().all():
             raise MacsError(f"{path} holds weights that are not finite ({key}): its training diverged, use another.")
     net.load_state_dict(state)
+    remember_origin(net, str(path.resolve()))
     if isinstance(net, Net) and label.name is None and normalisation is None and net.public_normalisation is None:
         warn(
             f"{path} does not say how its inputs were normalised, and public files of {name} differ in that: "

@@ -1,8 +1,6 @@
 """The image sets of one ID set at a scale, and the cells of its trainings."""
 
-import hashlib
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +14,9 @@ from macs.experiments.cells import Cell, Examination
 from macs.experiments.margins import held_out
 from macs.paper.grid import Training
 from macs.paper.scales import PaperScale
-from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from torch import nn
+    from macs.training.sources import Held
 
 SUFFIXES = (".pt", ".pth", ".safetensors")
 OWN_OUTLIERS, OWN_VAL_OUTLIERS = "outliers_train.npy", "outliers_val.npy"  # in the data folder
@@ -57,7 +54,7 @@ class Setup:
             spec = str(own)
             if val_spec is None and own_val.is_file():
                 val_spec = str(own_val)
-        return *held_out(spec, scale.validation, root, scale.finetuning.size, elsewhere=val_spec), missing
+        return *held_out(spec, scale.validation, root, scale.size, elsewhere=val_spec), missing
 
 
 @dataclass(frozen=True)
@@ -71,49 +68,53 @@ class Bench:
     examination: Examination
     missing: dict[str, str]  # set -> how to get it
 
-    def cell(self, training: Training) -> Cell:
-        """The cell of a training; all of an ID set, network and seed start from the same pretraining."""
+    def cell(self, training: Training) -> Cell | None:
+        """The cell of a training, or None as long as the pretraining that it starts from is not finished.
+
+        All trainings of an ID set, network and seed start from the same pretraining.
+        """
+        from macs import methods, nets
+        from macs.training.sources import spec_of
+
         plain = self._pretraining(training)
-        if training.method == "msp":
-            return plain
-        scale = self.setup.scale
-        recipe = replace(
-            scale.finetuning,
-            id=self.id,
-            net=training.net,
-            outliers=self.outliers.name,
-            checkpoint=f"{plain.name}/{plain.key}",
-            method=training.method,
-            margin=training.margin,
-            options={"variant": "unbounded"} if training.unbounded else {},
-            seed=training.seed,
-        )
-        return Cell(plain.root, training.name, recipe, self.train, self.outliers, plain.key, plain.net)
+        if training.method == "msp" or not plain.finished:
+            return plain if training.method == "msp" else None
+        settings: dict[str, str | float] = {"variant": "unbounded"} if training.unbounded else {}
+        if training.margin is not None:
+            settings["margin"] = training.margin
+        net = nets.load(plain.folder.net_file, training.net, len(self.train.classes))
+        recipe = replace(self.setup.scale.finetuning, seed=training.seed)
+        spec = spec_of(net, self.train, self.outliers, methods.build(training.method, settings), recipe)
+        return Cell(plain.root, training.name, spec)
 
     def _pretraining(self, training: Training) -> Cell:
-        recipe = replace(self.setup.scale.pretraining, id=self.id, net=training.net, seed=training.seed, method="msp")
-        given = self.setup.checkpoint_of(self.id, training.net)
-        if given is not None:
-            recipe = replace(recipe, checkpoint=given.name)
-        starting = partial(_starting, recipe, given, len(self.train.classes))
-        name = replace(training, method="msp", margin=None, unbounded=False).name
-        start = "" if given is None else _digest(given)
-        return Cell(self.setup.out / "cells", name, recipe, self.train, None, start, starting)
+        """Where weights are given, they are kept as a pretraining that was done elsewhere."""
+        from macs import methods
+        from macs import training as train
+        from macs.training.sources import spec_of
 
-    def run(self, cell: Cell, progress: bool) -> None:
-        """Train the cell, or keep the given weights as a pretraining that was done elsewhere."""
-        if cell.recipe.method == "msp" and cell.recipe.checkpoint:
-            cell.adopt()
-        else:
-            cell.run(progress)
+        recipe = replace(self.setup.scale.pretraining, seed=training.seed)
+        given = self.setup.checkpoint_of(self.id, training.net)
+        net = train.starting_net(
+            training.net, len(self.train.classes), checkpoint=given or "", dropout=recipe.dropout, seed=recipe.seed
+        )
+        spec = spec_of(net, self.train, None, methods.build("msp"), replace(recipe, batch_out=0))
+        name = replace(training, method="msp", margin=None, unbounded=False).name
+        return Cell(self.setup.out / "cells", name, spec, trained=given is not None)
+
+    def held(self) -> "Held":
+        """The images that cells are trained on."""
+        from macs.training.sources import Held
+
+        return Held.of([self.train, self.outliers])
 
     def notes(self) -> list[str]:
         """How large the sets are that the numbers come from, beside their official sizes; and which are missing."""
         test = self.examination.test
         assert test is not None
-        sets = {f"{test.name} (ID)": test, **self.examination.ood}
+        sets = {f"{test.whole_name} (ID)": test, **self.examination.ood}
         sizes = ", ".join(f"{name} {len(images):,}{_official(images)}" for name, images in sets.items())
-        names = (f"{images.name} ({len(images):,})" for images in (self.outliers, self.examination.val_outliers))
+        names = (f"{images.whole_name} ({len(images):,})" for images in (self.outliers, self.examination.val_outliers))
         notes = [f"Test images: {sizes}.", "Outliers: {} to train with, {} to choose the margin by.".format(*names)]
         if self.setup.checkpoint is not None:
             notes.append("The given checkpoint may have been trained on the held-out ID images that choose the margin.")
@@ -122,7 +123,7 @@ class Bench:
 
 def bench(setup: Setup, id: str) -> Bench:
     """Load the sets; without training images, test images or any OOD set there is no bench."""
-    scale, size = setup.scale, setup.scale.finetuning.size
+    scale, size = setup.scale, setup.scale.size
     train, val = held_out(id, scale.validation, setup.root, size)
     test = load(id, "test", root=setup.root, size=size)
     outliers, val_outliers, missing = setup.outlier_sets()
@@ -140,20 +141,6 @@ def bench(setup: Setup, id: str) -> Bench:
     return Bench(setup, id, train, outliers, Examination(held, others, known, ood), missing)
 
 
-def _starting(recipe: Recipe, given: Path | None, classes: int) -> "nn.Module":
-    """A pretraining's network before it: the given weights, or random ones that the seed decides."""
-    from macs import nets, training
-
-    if given is None:
-        return training.starting_net(recipe, classes)
-    return nets.load(given, recipe.net, classes=classes, dropout=recipe.dropout)
-
-
-def _digest(path: Path) -> str:
-    file = path / "net.safetensors" if path.is_dir() else path
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
-
-
 def _there(name: str, root: Path) -> bool:
     return catalog[name].find(root, "train") is not None
 
@@ -167,6 +154,6 @@ def _limited(images: ImageSet, limit: int) -> ImageSet:
 
 def _official(images: ImageSet) -> str:
     """What the catalogue says of a test set's size, where the set is smaller."""
-    splits = catalog[images.name].splits if images.name in catalog.available() else {}
+    splits = catalog[images.whole_name].splits if images.whole_name in catalog.available() else {}
     official = splits["test"].images if "test" in splits else len(images)
     return f" of {official:,}" if official != len(images) else ""

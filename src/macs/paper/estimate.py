@@ -74,7 +74,7 @@ def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], p
         sizes[sets.id] = len(sets.train), _scored(sets)
         for training in group:
             cell = sets.cell(training)
-            if cell.finished:
+            if cell is not None and cell.finished:
                 done.add(training)
                 for epoch in cell.epochs():
                     rates[training.net, training.method] = epoch.images_per_second
@@ -89,24 +89,25 @@ def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], p
         if key not in rates and state != "done":
             if (training.net, "") not in rates:
                 tell(f"Measuring how fast {training.net} is trained on this machine ...", progress)
-                rates[training.net, ""] = speed(training.net, setup.scale.finetuning)
+                rates[training.net, ""] = speed(training.net, setup.scale.finetuning, setup.scale.size)
             rates[key] = rates[training.net, ""] / SLOWER.get(training.method, 1)
         skipped = state == "data missing" and not setup.scale.complete
         lines.append(Line(training, state, images, images / rates[key] if key in rates and not skipped else 0.0))
     return Plan(lines)
 
 
-def speed(net: str, recipe: Recipe) -> float:
+def speed(net: str, recipe: Recipe, size: int) -> float:
     """Images per second of a network in training, by a few steps on black images and white outliers."""
     from macs import training
 
-    shape = (MEASURED_ON, recipe.size, recipe.size, 3)
+    shape = (MEASURED_ON, size, size, 3)
     black = ImageSet.from_array(np.zeros(shape, np.uint8), np.arange(MEASURED_ON) % 10)
-    short = replace(recipe, net=net, method="oe", epochs=2, batch_in=MEASURED_ON, batch_out=MEASURED_ON, lr=0.0)
+    short = replace(recipe, epochs=2, batch_in=MEASURED_ON, batch_out=MEASURED_ON, lr=0.0)
     white = ImageSet.from_array(np.full(shape, 255, np.uint8))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MacsWarning)  # nothing is learned here, nor should it be
-        history = training.finetune(training.starting_net(short, 10), black, white, recipe=short, progress=False)
+        start = training.starting_net(net, 10, dropout=short.dropout)
+        history = training.finetune(start, black, white, method="oe", recipe=short, progress=False)
     return history[-1].images_per_second  # the first epoch also warms up
 
 

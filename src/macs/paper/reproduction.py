@@ -3,7 +3,7 @@
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -13,6 +13,7 @@ from macs.core.errors import MacsError
 from macs.data.catalog import catalog
 from macs.data.loading import data_root
 from macs.experiments.cells import Cell, Result
+from macs.experiments.engine import Engine, SerialEngine
 from macs.experiments.margins import Choice, Point, chosen_margin, plateaus
 from macs.metrics import FprRule
 from macs.paper.bench import Bench, Setup, bench
@@ -73,36 +74,60 @@ def reproduce(
     seeds: Sequence[int] = (0,),
     fpr_rule: FprRule = "first",
     progress: bool = True,
+    engine: Engine | None = None,
 ) -> Outcome:
     """Run what the parts need. A training that fails takes only its own numbers with it."""
     todo = trainings(parts, setup.scale, only, seeds)
     outcome = Outcome(setup, tuple(seeds), only)
     if setup.scale.complete:
         refuse_gaps(setup, todo)
+    engine = engine or SerialEngine(setup.root, progress and sys.stderr.isatty())
     unused: Counter[str] = Counter()
     for sets, group in benches(setup, todo, outcome.missing):
         outcome.notes[sets.id] = sets.notes()
-        for training in group:
-            cell = sets.cell(training)
-            unused.update(cell.others())
-            place = f"[{todo.index(training) + 1}/{len(todo)}] {training.name}"
-            plain = outcome.failures.get(Training(training.id, training.net, "msp", seed=training.seed))
-            if plain is not None:
-                outcome.failures[training] = f"its pretraining failed: {plain}"
-                continue
-            tell(f"{place}{' (done before)' if cell.finished else ''}", progress)
-            try:
-                bars = progress and sys.stderr.isatty()
-                sets.run(cell, bars)
-                outcome.results[training] = cell.examine(sets.examination, fpr_rule, bars)
-            except Exception as error:  # whatever it is, a grid of days must not end with one of its trainings
-                outcome.failures[training] = _reason(error, cell)
-                tell(f"{place} failed: {outcome.failures[training]}")
+        engine.hold(sets.held())
+        places = {training: f"[{todo.index(training) + 1}/{len(todo)}] {training.name}" for training in group}
+        names = {training.name: training for training in group}
+        for wave in (True, False):  # pretrainings first, since the others start from them
+            now = [training for training in group if (training.method == "msp") == wave]
+            cells = _cells(sets, now, outcome, unused, places, progress)
+            for cell, result, error in engine.run(cells, sets.examination, fpr_rule):
+                training = names[cell.name]
+                if result is not None:
+                    outcome.results[training] = result
+                elif error is not None:
+                    outcome.failures[training] = _reason(error, cell)
+                    tell(f"{places[training]} failed: {outcome.failures[training]}")
     for difference, count in unused.items():
         tell(f"Kept but not used, {count} in {setup.out / 'cells'}: {difference}.")
     if not outcome.results and not outcome.failures:
         raise MacsError(next(iter(outcome.missing.values())))
     return outcome
+
+
+def _cells(
+    sets: Bench,
+    group: Sequence[Training],
+    outcome: Outcome,
+    unused: "Counter[str]",
+    places: Mapping[Training, str],
+    progress: bool,
+) -> Iterator[Cell]:
+    """The cells of trainings, each announced as it is taken; without those whose pretraining failed."""
+    for training in group:
+        plain = outcome.failures.get(Training(training.id, training.net, "msp", seed=training.seed))
+        if plain is not None:
+            outcome.failures[training] = f"its pretraining failed: {plain}"
+            continue
+        try:
+            cell = sets.cell(training)
+        except MacsError as error:
+            outcome.failures[training] = str(error)
+            continue
+        assert cell is not None  # its pretraining has just been finished
+        unused.update(cell.others())
+        tell(f"{places[training]}{' (done before)' if cell.finished else ''}", progress)
+        yield cell
 
 
 def benches(setup: Setup, todo: Sequence[Training], missing: dict[str, str]) -> Iterator[tuple[Bench, list[Training]]]:

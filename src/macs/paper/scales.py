@@ -26,6 +26,7 @@ class PaperScale:
     nets: Mapping[str, str]
     ood: Mapping[str, str]
     margins: tuple[float, ...] = MARGINS
+    size: int = 32  # edge of the images, in pixels
     validation: int = 2000  # held-out ID images, and as many outliers, where a set has no validation split
     limit: int = 0  # images of a validation or test set at most, spread over it; 0 is all
     complete: bool = True  # whether data that is not there is an error, and not a gap in the table
@@ -63,8 +64,8 @@ LAB = replace(
 SMOKE = PaperScale(
     name="smoke",
     about="A rehearsal: handwritten digits stand for every ID set, small networks for the paper's; no number compares.",
-    pretraining=replace(PRETRAINING, epochs=4, batch_in=32, dropout=0.0, size=16, precision="float32"),
-    finetuning=Recipe(epochs=3, batch_in=64, batch_out=64, lr=0.01, dropout=0.0, size=16, precision="float32"),
+    pretraining=replace(PRETRAINING, epochs=4, batch_in=32, dropout=0.0, precision="float32"),
+    finetuning=Recipe(epochs=3, batch_in=64, batch_out=64, lr=0.01, dropout=0.0, precision="float32"),
     outliers="digits-outliers",
     ids=dict.fromkeys(IDS, "digits"),
     nets={"wrn-40-2": "wrn-10-1", "allconv": "wrn-16-1", "resnet-18": "wrn-10-1", "densenet-121": "wrn-16-1"},
@@ -75,6 +76,7 @@ SMOKE = PaperScale(
         "svhn": "digits-8-9",
         "places365": "digits-faces",
     },
+    size=16,
     limit=300,
 )
 SCALES = {scale.name: scale for scale in (FULL, LAB, SMOKE)}

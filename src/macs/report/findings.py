@@ -12,8 +12,8 @@ from macs.data import ImageSet
 from macs.data.fitness import warn_of_guessing
 from macs.evaluation import Evaluation, measure
 from macs.evaluation.measurement import by_name, check_sets
-from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder
+from macs.training.spec import TrainingSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Judged(scores.Answers):
 class TrainingRecord:
     """What a run folder tells of a training."""
 
-    recipe: Recipe
+    spec: TrainingSpec
     margin: float | None  # of the method, if it has one
     limit: float | None  # of the confidence gap: where the method stops pushing, if it does
     epochs: list[Epoch]
@@ -74,7 +74,7 @@ def find(
 
 
 def read_training(folder: Path) -> TrainingRecord:
-    """The recipe and the epochs of a run."""
-    recipe, epochs = RunFolder(folder).recipe, RunFolder(folder).epochs()
-    method = methods.build(recipe)
-    return TrainingRecord(recipe, getattr(method, "margin", None), method.gap_limit, epochs)
+    """The record and the epochs of a run."""
+    spec, epochs = RunFolder(folder).spec, RunFolder(folder).epochs()
+    method = methods.build(spec.method, spec.recipe.options)
+    return TrainingRecord(spec, getattr(method, "margin", None), method.gap_limit, epochs)

@@ -1,22 +1,26 @@
-"""Training: the recipe, the loop, and the run folder that keeps what came of it."""
+"""Training: the recipe, the spec, the loop, and the run folder that keeps what came of it."""
 
 from typing import TYPE_CHECKING
 
 from macs.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from macs.training.loop import finetune, pretrain, starting_net
+    from macs.training.loop import finetune, pretrain, run
     from macs.training.recipe import PRETRAINING, Recipe
+    from macs.training.sources import starting_net
+    from macs.training.spec import TrainingSpec
 
-__all__ = ["PRETRAINING", "Recipe", "finetune", "pretrain", "starting_net"]
+__all__ = ["PRETRAINING", "Recipe", "TrainingSpec", "finetune", "pretrain", "run", "starting_net"]
 
 __getattr__ = lazily(
     __name__,
     {
         "PRETRAINING": "macs.training.recipe",
         "Recipe": "macs.training.recipe",
+        "TrainingSpec": "macs.training.spec",
         "finetune": "macs.training.loop",
         "pretrain": "macs.training.loop",
-        "starting_net": "macs.training.loop",
+        "run": "macs.training.loop",
+        "starting_net": "macs.training.sources",
     },
 )

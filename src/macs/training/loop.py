@@ -15,21 +15,23 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from macs import methods, nets
-from macs.core.console import warn
-from macs.core.devices import best_device, channels_last, device_of, use_bf16
+from macs.core.devices import best_device, channels_last, use_bf16
 from macs.core.errors import MacsError
 from macs.core.files import user_path
-from macs.core.settings import unusual
 from macs.data import ImageSet
 from macs.data.batches import steps_per_epoch, to_float, training_batches
-from macs.data.fingerprint import same_pixels
 from macs.data.fitness import warn_of_guessing
 from macs.data.imageset import require_images
 from macs.methods import Batch, Method
-from macs.training.progress import Tally, TrainingProgress
+from macs.nets import remember_origin
+from macs.training.checks import check_fitness, divergence
+from macs.training.progress import TrainingProgress
 from macs.training.recipe import PRETRAINING, Recipe
 from macs.training.runs import Epoch, RunFolder
+from macs.training.sources import NOTHING, Held, load_images, load_start, spec_of
+from macs.training.spec import TrainingSpec
 from macs.training.state import images_of, restore, state_of
+from macs.training.tally import Tally
 
 LOOK_EVERY = 10  # steps between looks at the loss, each of which makes a GPU wait
 
@@ -43,9 +45,8 @@ def pretrain(
     resume: bool = False,
     progress: bool = True,
 ) -> list[Epoch]:
-    """Train a plain classifier, in place. With `run` the folder keeps recipe, metrics and weights."""
-    recipe = replace(recipe, method="msp", margin=None, options={}, batch_out=0, outliers="")
-    return _train(net, train, None, recipe, run, resume, progress)
+    """Train a plain classifier, in place. With `run` the folder keeps spec, metrics and weights."""
+    return _train(net, train, None, methods.build("msp"), replace(recipe, options={}), run, resume, progress)
 
 
 def finetune(
@@ -53,7 +54,7 @@ def finetune(
     train: ImageSet,
     outliers: ImageSet | None,
     *,
-    method: str | None = None,
+    method: str | Method = "macs",
     recipe: Recipe | None = None,
     run: str | Path | None = None,
     resume: bool = False,
@@ -61,33 +62,56 @@ def finetune(
 ) -> list[Epoch]:
     """Fine-tune a classifier on its own images and auxiliary outliers, in place.
 
-    `method` overrides the recipe's. With `run` the folder keeps recipe, metrics and weights; `resume` goes on with a
-    run that was interrupted there.
+    The recipe's options are settings of the method, unless that is given as one with settings of its own. With `run`
+    the folder keeps spec, metrics and weights; `resume` goes on with a run that was interrupted there.
     """
     recipe = recipe or Recipe()
-    outliers = None if outliers is None else require_images(outliers, "outliers")
-    recipe = replace(recipe, method=method or recipe.method, outliers=outliers.name if outliers is not None else "")
-    return _train(net, train, outliers, recipe, run, resume, progress)
+    if isinstance(method, str):
+        method = methods.build(method, recipe.options)
+    elif recipe.options:
+        raise MacsError(
+            f"The settings of {methods.name_of(method)} are given twice, by it and by the recipe's options; give one."
+        )
+    return _train(net, train, outliers, method, recipe, run, resume, progress)
+
+
+def run(
+    spec: TrainingSpec,
+    folder: str | Path,
+    root: str | Path | None = None,
+    *,
+    held: Held = NOTHING,
+    resume: bool = False,
+    progress: bool = True,
+) -> list[Epoch]:
+    """Run the training that a spec describes, here or where it was not written: the same spec gives the same weights.
+
+    `root` is the data root; images and starting weights that are `held` in memory are not loaded.
+    """
+    train = load_images(spec.train, spec.preparation, root, held)
+    outliers = None if spec.outliers is None else load_images(spec.outliers, spec.preparation, root, held)
+    net, method = load_start(spec, held), methods.build(spec.method, spec.recipe.options)
+    return _train(net, train, outliers, method, spec.recipe, folder, resume, progress)
 
 
 def _train(
     net: nn.Module,
     train: ImageSet,
     outliers: ImageSet | None,
+    method: Method,
     recipe: Recipe,
     run: str | Path | None,
     resume: bool,
     show: bool,
 ) -> list[Epoch]:
     train = require_images(train, "training images")
-    recipe = replace(recipe, id=train.name, net=nets.name_of(net), size=train.size)
-    method = methods.build(recipe)
+    outliers = None if outliers is None else require_images(outliers, "outliers")
     if not method.needs_outliers:
-        outliers, recipe = None, replace(recipe, outliers="", batch_out=0)
-    _check(net, train, outliers, recipe, method)
+        outliers, recipe = None, replace(recipe, batch_out=0)
+    check_fitness(net, train, outliers, recipe, method)
     folder = RunFolder(user_path(run)) if run is not None else None
     if folder:
-        folder.claim(recipe, resume)
+        folder.claim(spec_of(net, train, outliers, method, recipe), resume)
     if recipe.dropout is not None:
         nets.set_dropout(net, recipe.dropout, train.size)
 
@@ -118,7 +142,7 @@ def _train(
             folder.save_state(state_of(net, optimizer, method, history, images))
 
     steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
-    with TrainingProgress(recipe, steps, show) as bar, torch.random.fork_rng():
+    with TrainingProgress(methods.name_of(method), recipe.epochs, steps, show) as bar, torch.random.fork_rng():
         for number in range(len(history), recipe.epochs):
             torch.manual_seed(int(np.random.SeedSequence([recipe.seed, number]).generate_state(1)[0]))
             tally = Tally(number)
@@ -137,7 +161,7 @@ def _train(
                 if index % LOOK_EVERY == 0 or index == steps - 1:
                     epoch = tally.summary()
                     if not math.isfinite(epoch.loss):
-                        raise MacsError(_diverged(recipe, method, number, index, folder))
+                        raise MacsError(divergence(recipe, method, number, index, folder))
                     bar.step(epoch, index + 1)
             history.append(epoch)
             bar.epoch(epoch)
@@ -146,17 +170,10 @@ def _train(
     net.eval()
     if folder and not folder.finished:
         nets.save(net, folder.net_file, class_names=train.classes)
+    if folder:
+        remember_origin(net, str(folder.net_file.resolve()))
     warn_of_guessing(history[-1].accuracy, len(train.classes), f"the training images of {train.name}")
     return history
-
-
-def starting_net(recipe: Recipe, classes: int) -> nn.Module:
-    """The network that a recipe starts from: its checkpoint's weights, else random ones that its seed decides."""
-    if recipe.checkpoint:
-        return nets.load(recipe.checkpoint, recipe.net, classes=classes, dropout=recipe.dropout)
-    with torch.random.fork_rng():
-        torch.manual_seed(recipe.seed)
-        return nets.build(recipe.net, classes=classes, dropout=recipe.dropout)
 
 
 def _batches(
@@ -179,51 +196,3 @@ def _batches(
 
 def _cosine(step: int, total: int, first: float, last: float) -> float:
     return last + (first - last) * (1 + math.cos(math.pi * step / total)) / 2
-
-
-def _check(net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: Recipe, method: Method) -> None:
-    """Refuse what could only fail later, or worse, not fail; point out what is likely to be a mistake."""
-    if train.labels is None:
-        raise MacsError(f"{train.name} has no labels; a folder needs one sub-folder per class.")
-    if method.needs_outliers and outliers is None:
-        raise MacsError(f"{recipe.method} needs outliers; give a set of images that belong to no class.")
-    if method.needs_outliers and recipe.batch_out < 1:
-        raise MacsError(f"{recipe.method} needs outliers, so batch_out must be at least 1.")
-    if outliers is not None and outliers.size != train.size:
-        sizes = f"{train.name} is {train.size} pixels wide and {outliers.name} {outliers.size}"
-        raise MacsError(f"Images and outliers must have one size, but {sizes}.")
-    if outliers is not None and same_pixels(outliers, train):
-        raise MacsError(
-            f"The outliers of {outliers.name} are the training images of {train.name} themselves; "
-            "give images that belong to no class."
-        )
-    if not any(parameter.requires_grad for parameter in net.parameters()):
-        raise MacsError(f"{nets.name_of(net)} has no weights to train: all are frozen, or there are none.")
-    with torch.no_grad():
-        logits = nets.logits_of(net.eval(), torch.zeros(1, 3, train.size, train.size, device=device_of(net)))
-    if not logits.isfinite().all():
-        raise MacsError(f"{nets.name_of(net)} gives logits that are not finite before any training; check its weights.")
-    outputs = logits.shape[1]
-    if outputs <= train.labels.max():
-        raise MacsError(
-            f"{nets.name_of(net)} has {outputs} outputs, but the labels of {train.name} go up to {train.labels.max()}."
-        )
-    idle = outputs - len(np.unique(train.labels))
-    if idle:
-        warn(
-            f"{nets.name_of(net)} has {outputs} outputs, but no image of {train.name} belongs to {idle} of them; "
-            f"a network for these images has {outputs - idle}."
-        )
-
-
-def _diverged(recipe: Recipe, method: Method, epoch: int, step: int, folder: RunFolder | None) -> str:
-    """What is known about a loss that is not finite; the cause is not."""
-    kept = f" {folder.path} keeps the last finished epoch." if folder else ""
-    large = [*unusual(recipe), *unusual(method)]
-    suspects = (
-        f"what is unusually large is {', '.join(large)}"
-        if large
-        else f"no setting is unusually large, so check the learning rate ({recipe.lr:g}) and the starting weights"
-    )
-    where = f"in epoch {epoch + 1}, by step {step + 1}"
-    return f"The loss of {recipe.method} is not finite any more {where}; {suspects}.{kept}"

@@ -1,6 +1,6 @@
-"""A run folder: the recipe of a training, what happened each epoch, and the weights.
+"""A run folder: the record of a training, what happened in each epoch, and the weights.
 
-    recipe.toml       every hyper-parameter, written first
+    recipe.toml       images, network, starting weights, method and recipe, as a TrainingSpec; written first
     metrics.jsonl     one line per epoch
     state.pt          all that is needed to go on after the last finished epoch
     net.safetensors   the trained network, written last: a folder that has it is finished
@@ -12,9 +12,9 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from macs.core.errors import MacsError
 from macs.core.files import (
@@ -28,10 +28,9 @@ from macs.core.files import (
     write_text,
 )
 from macs.core.settings import check
-from macs.training.recipe import Recipe
-
-if TYPE_CHECKING:
-    pass
+from macs.data.spec import MEMORY
+from macs.training.options import TrainingOptions, is_record
+from macs.training.spec import TrainingSpec, at, differences, read_toml
 
 
 @dataclass(frozen=True)
@@ -87,15 +86,22 @@ class RunFolder:
         return self.net_file.exists()
 
     @property
-    def recipe(self) -> Recipe:
-        return Recipe.from_toml(self.recipe_file)
+    def spec(self) -> TrainingSpec:
+        """What was trained. Older runs recorded names alone, as flat options."""
+        values = read_toml(self.recipe_file)
+        try:
+            if is_record(values):
+                return TrainingSpec.from_dict(values)
+            return TrainingOptions().updated(values).unverified()
+        except MacsError as error:
+            raise at(self.recipe_file, error) from None
 
-    def finished_recipe(self) -> Recipe:
-        """The recipe of a run whose network is there to be used, or an error."""
-        recipe = self.recipe
+    def finished_spec(self) -> TrainingSpec:
+        """The spec of a run whose network is there to be used, or an error."""
+        spec = self.spec
         if not self.finished:
             raise MacsError(f"The run in {self.path} is not finished; go on with it by --resume.")
-        return recipe
+        return spec
 
     def check_writable(self) -> None:
         """Refuse, before any work is done, a folder that a run cannot be written to."""
@@ -106,18 +112,25 @@ class RunFolder:
         elif not os.access(self.path, os.W_OK | os.X_OK):
             raise MacsError(f"Cannot write to the run in {self.path}: Permission denied.")
 
-    def claim(self, recipe: Recipe, resume: bool) -> None:
-        """Make the folder this recipe's, or refuse: nothing that another run wrote is ever overwritten."""
+    def claim(self, spec: TrainingSpec, resume: bool) -> None:
+        """Make the folder this training's, or refuse: nothing that another run wrote is ever overwritten."""
         self.check_writable()
         if not self.recipe_file.exists():
             remove_abandoned(self.recipe_file)  # of a run that was killed as it began
             if self.path.exists() and any(self.path.iterdir()):
                 raise MacsError(f"{self.path} holds files that are not a run; name another folder.")
-            write_text(self.recipe_file, recipe.to_toml())
+            write_text(self.recipe_file, spec.to_toml())
             return
-        theirs, ours = asdict(self.recipe), asdict(recipe)
-        other = [f"{key} is {theirs[key]!r} there and {ours[key]!r} here" for key in ours if ours[key] != theirs[key]]
-        if other:
+        theirs = self.spec
+        if not theirs.complete:
+            raise MacsError(
+                f"The run in {self.path} was written by a version of macs that did not record its images and starting "
+                "weights, so it cannot be gone on with; use it as it is, or name another folder."
+            )
+        there, here = theirs.identity(), spec.identity()
+        if theirs.start.source == spec.start.source == MEMORY:
+            there["start"] = here["start"]  # its state has the weights, whatever the caller's network holds now
+        if other := differences(there, here):
             raise MacsError(f"{self.path} already holds another run ({'; '.join(other)}); name another folder.")
         if not resume:
             raise MacsError(

@@ -1,0 +1,34 @@
+"""Lock files: one process at a time."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from macs.core.console import tell
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing keeps two processes apart
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def locked(file: Path, waiting: str) -> Iterator[None]:
+    """Hold a lock file; if another process has it, say what we are `waiting` for until it ends or is killed."""
+    if fcntl is None:
+        yield
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell(waiting)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:  # some network file systems have no locks
+            pass
+        yield
+    finally:
+        os.close(handle)  # the system gives the lock back, as it does when a process is killed

@@ -1,0 +1,131 @@
+"""What a user asks for, by names: the command line's options, and the keys of a flat recipe file.
+
+    id = "cifar10"
+    outliers = "300k"
+    epochs = 5
+
+Once images and weights have been looked at, a TrainingSpec says what they really were.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from macs.core.errors import MacsError
+from macs.core.registry import unknown
+from macs.core.settings import Edge, Name, check
+from macs.data.preparation import Preparation
+from macs.data.spec import DataSpec
+from macs.training.recipe import PRETRAINING, Recipe
+from macs.training.spec import RANDOM, Start, TrainingSpec, at, read_toml
+
+if TYPE_CHECKING:
+    from torch import nn
+
+METHODS = [path.stem for path in sorted((Path(__file__).parents[1] / "methods").glob("[!_]*.py"))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    id: Name = "cifar10"
+    """In-distribution (ID) set to train on: a name from `macs data list`, or a folder of images in class folders."""
+
+    outliers: str = "300k"
+    """Auxiliary outliers: a name from `macs data list`, a folder of images, or a .npy of uint8 images."""
+
+    net: Name = "wrn-40-2"
+    """Network: wrn-D-K, allconv, resnet-18, densenet-121 (all for small images), or your own as module:Class."""
+
+    checkpoint: str = ""
+    """Weights to start from: ours, a run folder, or the public OE, energy_ood and margin_ood files; else random."""
+
+    method: Name = "macs"
+    """What a training step minimises: msp, oe, energy, mixoe, divoe, macs, or your own as module:Class."""
+
+    size: Edge = 32
+    """Edge of the square images, in pixels."""
+
+    recipe: Recipe = field(default_factory=Recipe)
+
+    def __post_init__(self) -> None:
+        check(self)
+        if ":" not in self.method and self.method not in METHODS:
+            raise unknown("method", self.method, METHODS)
+
+    @property
+    def margin(self) -> Any:
+        """The margin, if one is given."""
+        return self.recipe.options.get("margin")
+
+    def flat(self) -> dict[str, Any]:
+        """All options beside each other, as they can be given."""
+        recipe = asdict(self.recipe)
+        others = {name: value for name, value in recipe.pop("options").items() if name != "margin"}
+        return {**{name: getattr(self, name) for name in _OWN}, "margin": self.margin, "options": others, **recipe}
+
+    def updated(self, given: Mapping[str, Any]) -> "TrainingOptions":
+        """With other values for the options that are given. Another method begins with its own settings."""
+        now = self.flat()
+        for key in given:
+            if key not in now:
+                raise unknown("recipe key", key, list(now))
+        if given.get("method", self.method) != self.method:
+            now |= {"margin": None, "options": {}}
+        wanted = {**now, **given}
+        if isinstance(wanted["options"], dict) and "margin" in wanted["options"] and "margin" not in given:
+            wanted["margin"] = None
+        own = {name: wanted.pop(name) for name in _OWN}
+        return TrainingOptions(**own, recipe=Recipe(**wanted))
+
+    @classmethod
+    def from_toml(cls, path: str | Path, base: "TrainingOptions | None" = None) -> "TrainingOptions":
+        """From a flat file, which leaves the rest to `base`, or from the record in a run folder."""
+        values, base = read_toml(path), base or cls()
+        try:
+            return cls.of(TrainingSpec.from_dict(values)) if is_record(values) else base.updated(values)
+        except MacsError as error:
+            raise at(path, error) from None
+
+    @classmethod
+    def of(cls, spec: TrainingSpec) -> "TrainingOptions":
+        """What to ask for to train like this again."""
+        outliers = spec.outliers.source if spec.outliers else ""
+        return cls(
+            id=spec.train.source,
+            outliers=outliers,
+            net=spec.net,
+            checkpoint=spec.start.file,
+            method=spec.method,
+            size=spec.preparation.size,
+            recipe=spec.recipe,
+        )
+
+    def starting_net(self, classes: int) -> "nn.Module":
+        """The network that the training starts from."""
+        from macs.training.sources import starting_net
+
+        dropout, seed = self.recipe.dropout, self.recipe.seed
+        return starting_net(self.net, classes, checkpoint=self.checkpoint, dropout=dropout, seed=seed)
+
+    def unverified(self) -> TrainingSpec:
+        """The spec as far as names tell it, which is all that older runs recorded."""
+        return TrainingSpec(
+            train=DataSpec(self.id, "train"),
+            outliers=DataSpec(self.outliers, "train", labelled=False) if self.outliers else None,
+            net=self.net,
+            classes=(),
+            preparation=Preparation(size=self.size),
+            start=Start(self.checkpoint) if self.checkpoint else Start(RANDOM, seed=self.recipe.seed),
+            method=self.method,
+            recipe=self.recipe,
+        )
+
+
+_OWN = [f.name for f in fields(TrainingOptions) if f.name != "recipe"]
+PRETRAINING_OPTIONS = TrainingOptions(method="msp", outliers="", recipe=PRETRAINING)
+
+
+def is_record(values: Mapping[str, Any]) -> bool:
+    """Whether these are the tables of a TrainingSpec, and not options."""
+    return isinstance(values.get("data"), dict) and isinstance(values.get("recipe"), dict)

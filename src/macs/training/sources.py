@@ -1,0 +1,112 @@
+"""Between a TrainingSpec and what it describes: the images and the network that a training starts from."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from macs import methods, nets
+from macs.core.console import warn
+from macs.core.errors import MacsError
+from macs.data import ImageSet
+from macs.data.preparation import Preparation
+from macs.data.spec import MEMORY, DataSpec
+from macs.methods import Method
+from macs.nets import origin_of, remember_origin, weights_hash
+from macs.training.recipe import Recipe
+from macs.training.spec import RANDOM, Start, TrainingSpec
+
+
+@dataclass(frozen=True)
+class Held:
+    """Images and starting networks that are in memory, by fingerprint and by hash, and need not be loaded."""
+
+    images: Mapping[str, ImageSet] = field(default_factory=dict)
+    nets: Mapping[str, nn.Module] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, images: Iterable[ImageSet], networks: Iterable[nn.Module] = ()) -> "Held":
+        return cls({each.spec.fingerprint: each for each in images}, {weights_hash(net): net for net in networks})
+
+
+NOTHING = Held()
+
+
+def spec_of(net: nn.Module, train: ImageSet, outliers: ImageSet | None, method: Method, recipe: Recipe) -> TrainingSpec:
+    """The spec of a training that is about to begin."""
+    return TrainingSpec(
+        train=train.spec,
+        outliers=None if outliers is None else outliers.spec,
+        net=nets.name_of(net),
+        classes=train.classes,
+        preparation=preparation_of(net, train),
+        start=Start(*origin_of(net)),
+        method=methods.name_of(method),
+        recipe=replace(recipe, options=methods.settings_of(method)),
+    )
+
+
+def preparation_of(net: nn.Module, images: ImageSet) -> Preparation:
+    """How pictures become the images that the network is trained on, and what it does to them first, if we know it."""
+    values = nets.normalisation_of(net)
+    known = {} if values is None else {"mean": values.mean, "std": values.std}
+    return Preparation.from_dict({"size": images.size, **known})
+
+
+def starting_net(
+    name: str,
+    classes: int,
+    *,
+    checkpoint: str | Path = "",
+    dropout: float | None = None,
+    seed: int = 0,
+    normalisation: nets.Normalisation | None = None,
+) -> nn.Module:
+    """A network to start from: with the checkpoint's weights, else with random ones that the seed decides."""
+    if checkpoint:
+        return nets.load(checkpoint, name, classes, dropout, normalisation)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        net = nets.build(name, classes, dropout, normalisation)
+    remember_origin(net, RANDOM, seed)
+    return net
+
+
+def load_images(spec: DataSpec, preparation: Preparation, root: str | Path | None, held: Held) -> ImageSet:
+    """The images of a spec: those that are held, else read again and known by their fingerprint."""
+    found = held.images.get(spec.fingerprint)
+    return spec.load(root, preparation.size) if found is None else found
+
+
+def load_start(spec: TrainingSpec, held: Held) -> nn.Module:
+    """The network that a training starts from: a copy of one that is held, else built and loaded again."""
+    start = spec.start
+    if start.weights in held.nets:
+        return copy.deepcopy(held.nets[start.weights])
+    if start.source == MEMORY:
+        raise MacsError(
+            f"The training started from weights in memory (hash {start.weights}) that are in no file; save them with "
+            "macs.nets.save, load them with macs.nets.load, and train from there."
+        )
+    net = starting_net(
+        spec.net,
+        len(spec.classes),
+        checkpoint=start.file,
+        dropout=spec.recipe.dropout,
+        seed=start.seed or 0,
+        normalisation=_normalisation(spec),
+    )
+    found = weights_hash(net)
+    if start.source == RANDOM and found != start.weights:
+        warn(f"The random weights of seed {start.seed} are not those of the spec: another version of torch drew them.")
+    elif found != start.weights:
+        raise MacsError(f"{start.source} holds other weights (hash {found}) than the spec names ({start.weights}).")
+    return net
+
+
+def _normalisation(spec: TrainingSpec) -> nets.Normalisation | None:
+    """What one of our networks does first; the user's own normalise their pixels themselves."""
+    return None if ":" in spec.net else nets.Normalisation(spec.preparation.mean, spec.preparation.std)

@@ -1,0 +1,153 @@
+"""TrainingSpec: the same after a round through its file, and enough to run the training again elsewhere."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import macs
+from macs import nets, training
+from macs.core.errors import MacsError
+from macs.data.preparation import Preparation
+from macs.data.spec import DataSpec
+from macs.methods.macs import MarginBoundedConfidence
+from macs.training.options import TrainingOptions
+from macs.training.recipe import Recipe
+from macs.training.runs import RunFolder
+from macs.training.spec import Start, TrainingSpec
+from tiny import noise, stripes
+
+SPEC = TrainingSpec(
+    train=DataSpec("cifar10", "train", images=50_000, whole=50_000, fingerprint="aa"),
+    outliers=DataSpec("/data/📷 of\t'us' \"\\", labelled=False, images=7, whole=7, fingerprint="bb"),
+    net="wrn-40-2",
+    classes=("plane", 'a "car"', "bird\n"),
+    preparation=Preparation(size=48),
+    start=Start("/weights/classifier.pt", "cc"),
+    method="macs",
+    recipe=Recipe(margin=0.3, options={"variant": "hinge", "weight": 0.25}, dropout=0.0, seed=2**40),
+)
+SPECS = [
+    SPEC,
+    replace(SPEC, outliers=None, method="msp", recipe=Recipe(batch_out=0), start=Start("random", "dd", 3)),
+    replace(SPEC, start=Start("memory", "ee"), recipe=Recipe(options={"joint": True}), method="mixoe", classes=()),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_spec_is_the_same_after_a_round_through_json_and_toml(spec, tmp_path):
+    assert TrainingSpec.from_dict(json.loads(json.dumps(spec.as_dict()))) == spec
+    (tmp_path / "recipe.toml").write_text(spec.to_toml(), encoding="utf-8")
+    assert TrainingSpec.from_toml(tmp_path / "recipe.toml") == spec
+    asked = TrainingOptions.from_toml(tmp_path / "recipe.toml")
+    assert (asked.id, asked.net, asked.method, asked.size) == (spec.train.source, spec.net, spec.method, 48)
+    assert asked.recipe == spec.recipe
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda told: told.pop("recipe"), r"needs the table \[recipe\]"),
+        (lambda told: told.pop("data"), r"needs the table \[data\]"),
+        (lambda told: told.update(start=7), r"needs the table \[start\]"),
+        (lambda told: told["network"].pop("name"), "net must be a name"),
+        (lambda told: told["network"].update(classes="ab"), "classes must be a list"),
+        (lambda told: told["recipe"].update(epoch=3), "did you mean 'epochs'"),
+        (lambda told: told["recipe"].update(epochs=0), "epochs must be at least 1"),
+        (lambda told: told["method"].update(settings=7), "options must be a table"),
+        (lambda told: told["start"].update(seed="x"), "seed must be a whole number"),
+    ],
+)
+def test_what_is_no_spec_is_refused(change, words):
+    told = json.loads(json.dumps(SPEC.as_dict()))
+    change(told)
+    with pytest.raises(MacsError, match=words):
+        TrainingSpec.from_dict(told)
+
+
+def test_hashes_and_settings_are_the_identity_and_places_are_not():
+    moved = replace(SPEC, train=replace(SPEC.train, source="/mnt/cifar"), start=Start("/mnt/classifier.pt", "cc"))
+    assert moved.identity() == SPEC.identity()
+    others = [
+        replace(SPEC, train=replace(SPEC.train, fingerprint="x")),
+        replace(SPEC, outliers=None),
+        replace(SPEC, net="allconv"),
+        replace(SPEC, classes=("plane",)),
+        replace(SPEC, preparation=Preparation(size=32)),
+        replace(SPEC, start=Start("/weights/classifier.pt", "x")),
+        replace(SPEC, method="oe"),
+        *(replace(SPEC, recipe=replace(SPEC.recipe, **change)) for change in ({"options": {}}, {"seed": 1}, {"lr": 1})),
+    ]
+    identities = [json.dumps(spec.identity(), sort_keys=True) for spec in (SPEC, *others)]
+    assert len(set(identities)) == len(identities)
+
+
+SHORT = Recipe(epochs=1, epoch_size=64, batch_in=32, batch_out=32, lr=0.01, precision="float32")
+RUN_IT = """
+import sys
+from macs.training import TrainingSpec, run
+run(TrainingSpec.from_toml(sys.argv[1]), sys.argv[2], root=sys.argv[3], progress=False)
+"""
+
+
+def run_elsewhere(record: Path, folder: Path) -> None:
+    """By another process, in another working folder."""
+    folder.mkdir()
+    command = [sys.executable, "-c", RUN_IT, str(record.resolve()), str(folder / "run"), str(folder / "data")]
+    paths = os.pathsep.join(str(Path(each).resolve()) for each in sys.path if each)
+    subprocess.run(command, check=True, cwd=folder, env={**os.environ, "PYTHONPATH": paths})
+
+
+@pytest.mark.parametrize("method", ["macs", "energy"])
+def test_a_spec_is_run_by_another_process_with_the_same_bits(method, tmp_path):
+    train, outliers = (macs.data.load(name, "train", size=16) for name in ("digits", "digits-outliers"))
+    _, train = train.split(100, seed=4)
+    start = training.starting_net("wrn-10-1", classes=8, seed=7)
+    macs.pretrain(start, train, recipe=replace(SHORT, lr=0.1), run=tmp_path / "plain", progress=False)
+    net = nets.load(tmp_path / "plain")
+    macs.finetune(net, train, outliers, method=method, recipe=SHORT, run=tmp_path / "tuned", progress=False)
+    for name in ("plain", "tuned"):
+        run_elsewhere(tmp_path / name / "recipe.toml", tmp_path / f"{name}-again")
+        here, there = tmp_path / name, tmp_path / f"{name}-again/run"
+        assert (here / "net.safetensors").read_bytes() == (there / "net.safetensors").read_bytes()
+        assert RunFolder(here).spec == RunFolder(there).spec
+
+
+def test_what_is_not_as_it_was_is_not_trained_with(known, outliers, tmp_path):
+    np.save(tmp_path / "outliers.npy", noise(64, seed=3).pixels)
+    train = macs.data.load("digits", "train", size=16)
+    others = macs.data.load(tmp_path / "outliers.npy", "train", size=16)
+    net = training.starting_net("wrn-10-1", classes=8)
+    nets.save(net, tmp_path / "start.safetensors")
+    net = nets.load(tmp_path / "start.safetensors")
+    macs.finetune(net, train, others, recipe=SHORT, run=tmp_path / "run", progress=False)
+    spec = RunFolder(tmp_path / "run").spec
+
+    def refused(spec: TrainingSpec, words: str) -> None:
+        with pytest.raises(MacsError, match=words):
+            training.run(spec, tmp_path / "again", progress=False)
+        assert not (tmp_path / "again").exists()
+
+    nets.save(training.starting_net("wrn-10-1", classes=8, seed=1), tmp_path / "start.safetensors")
+    refused(spec, "start.safetensors holds other weights")
+    np.save(tmp_path / "outliers.npy", noise(64, seed=4).pixels)
+    refused(spec, "outliers.npy is not what it was")
+    refused(replace(spec, outliers=None, method="msp", start=Start("memory", "ff")), "weights in memory")
+    macs.pretrain(training.starting_net("wrn-10-1", 3), known, recipe=SHORT, run=tmp_path / "held", progress=False)
+    refused(RunFolder(tmp_path / "held").spec, "made in memory")
+
+
+def test_a_method_may_be_given_as_one(known, outliers, tmp_path):
+    method: Any = MarginBoundedConfidence(margin=0.2, variant="hinge")
+    start = training.starting_net("wrn-10-1", classes=3)
+    macs.finetune(start, known, outliers, method=method, recipe=SHORT, run=tmp_path / "run", progress=False)
+    spec = RunFolder(tmp_path / "run").spec
+    assert spec.method == "macs" and spec.recipe.options["variant"] == "hinge" and spec.recipe.options["margin"] == 0.2
+    with pytest.raises(MacsError, match="settings of macs are given twice"):
+        macs.finetune(start, stripes(64, 1), outliers, method=method, recipe=Recipe(margin=0.1), progress=False)

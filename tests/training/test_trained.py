@@ -1,0 +1,64 @@
+"""One way to a trained network: a run folder, parts of which may be given otherwise, or all its parts."""
+
+from pathlib import Path
+
+import pytest
+
+import macs
+from macs import nets, training
+from macs.core.errors import MacsError
+from macs.training.recipe import Recipe
+from macs.training.trained import open_trained, refuse_trained_on_all
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "energy"
+    train, outliers = (macs.data.load(name, "train", size=16) for name in ("digits", "digits-outliers"))
+    net = training.starting_net("wrn-10-1", classes=8)
+    short = Recipe(epochs=1, epoch_size=64, batch_in=32, batch_out=32)
+    macs.finetune(net, train, outliers, method="energy", recipe=short, run=folder, progress=False)
+    return folder
+
+
+def test_a_run_says_all_that_is_needed(run):
+    found = open_trained(run)
+    assert (found.net, found.id, found.size, found.score) == ("wrn-10-1", "digits", 16, "energy")
+    assert found.classes == tuple("01234567") and found.trained_on == "digits"
+    assert nets.weights_hash(found.network()) == nets.weights_hash(nets.load(run))
+    refuse_trained_on_all(found, None)
+
+
+def test_what_is_given_counts_more_than_what_the_run_says(run, tmp_path):
+    other = open_trained(run, net="allconv", checkpoint=tmp_path / "x.pt", id="svhn", size=32)
+    assert (other.net, other.checkpoint, other.id, other.size) == ("allconv", tmp_path / "x.pt", "svhn", 32)
+    assert other.trained_on == "digits"
+
+
+def test_without_a_run_every_part_is_given(tmp_path):
+    parts = {"net": "wrn-10-1", "checkpoint": tmp_path / "x.pt", "id": "digits"}
+    found = open_trained(None, **parts)
+    assert (found.size, found.score, found.spec, found.trained_on) == (32, "msp", None, None)
+    for missing in parts:
+        with pytest.raises(MacsError, match="Name a run folder, or give --net, --checkpoint and --images"):
+            open_trained(None, **{**parts, missing: None}, images="--images")
+    with pytest.raises(MacsError, match="size must be at least 1"):
+        open_trained(None, **parts, size=0)
+
+
+def test_what_the_network_has_seen_is_no_test(known, outliers, tmp_path):
+    short = Recipe(epochs=1, batch_in=32, batch_out=32)
+    macs.pretrain(training.starting_net("wrn-10-1", 3), known, recipe=short, run=tmp_path / "run", progress=False)
+    with pytest.raises(MacsError, match="trained on images in memory; name ID images with --id"):
+        open_trained(tmp_path / "run")
+    assert open_trained(tmp_path / "run", id="digits").id == "digits"
+    record = (tmp_path / "run/recipe.toml").read_text()
+    (tmp_path / "flat/a").mkdir(parents=True)
+    (tmp_path / "run/recipe.toml").write_text(record.replace('source = "memory"', f'source = "{tmp_path}/flat"', 1))
+    found = open_trained(tmp_path / "run")
+    with pytest.raises(MacsError, match="trained on all images of .*flat; name other ID images with --id"):
+        refuse_trained_on_all(found, None)
+    refuse_trained_on_all(found, "digits")
+    (tmp_path / "run/net.safetensors").unlink()
+    with pytest.raises(MacsError, match="not finished"):
+        open_trained(tmp_path / "run")
