@@ -12,7 +12,8 @@ from macs.cli._app import Json, app
 from macs.core.console import Terminal, tell
 from macs.core.errors import MacsError
 from macs.core.files import output_file, write_atomically
-from macs.detector.writers import TEXT, Count, Format, choose_format, write_file
+from macs.detector.counting import Count
+from macs.detector.formats import choose_format
 
 
 @app.command
@@ -20,7 +21,7 @@ def predict(
     *paths: str,
     detector: Path,
     out: Path | None = None,
-    format: Format | None = None,
+    format: str | None = None,
     threshold: float | None = None,
     net: str | None = None,
     score: str | None = None,
@@ -43,7 +44,7 @@ def predict(
     out
         File for the results; its ending says the format: .csv, .jsonl, .parquet or .txt.
     format
-        table, csv, jsonl or parquet [default: table on a terminal, csv elsewhere].
+        table, csv, jsonl, parquet, or your own as module:Name [default: table on a terminal, csv elsewhere].
     threshold
         Overrides the calibrated threshold, for every class.
     net
@@ -73,9 +74,9 @@ def predict(
     with progress(shown=out is not None or not sys.stdout.isatty()) as heard:
         counted = count.through(rows, lambda: heard(count))
         if out is not None:
-            write_atomically(out, lambda temporary: write_file(counted, temporary, form))
+            write_atomically(out, lambda temporary: form.write_file(counted, temporary))
         else:
-            TEXT[form](counted, sys.stdout)
+            form.write_stream(counted, sys.stdout)
     if out is not None:
         tell(f"{out} holds {count}.")
     elif count.failed:

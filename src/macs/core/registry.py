@@ -54,7 +54,7 @@ def users_code(failed: str) -> Iterator[None]:
     """Whatever the user's own code raises, or its call of sys.exit, becomes a sentence that begins with `failed`."""
     try:
         yield
-    except (MacsError, MemoryError, KeyboardInterrupt):
+    except (MacsError, MemoryError, KeyboardInterrupt, BrokenPipeError):
         raise
     except BaseException as error:
         if isinstance(error, SystemExit) and error.code in STOPPED:

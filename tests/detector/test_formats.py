@@ -11,9 +11,10 @@ import pyarrow.parquet
 import pytest
 
 from macs.core.errors import MacsError
-from macs.detector import writers
+from macs.detector import formats
+from macs.detector.counting import Count
+from macs.detector.formats import choose_format, parquet
 from macs.detector.stream import Row
-from macs.detector.writers import Count, choose_format, write_file
 
 ROWS = [
     Row("a.png", 2, "cat", 0.75, False),
@@ -23,7 +24,7 @@ ROWS = [
 
 
 def test_csv_is_read_back(tmp_path):
-    write_file(ROWS, tmp_path / "x.csv", "csv")
+    formats.formats["csv"].write_file(ROWS, tmp_path / "x.csv")
     with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["path", "label", "class", "confidence", "is_ood", "reason"]
@@ -33,7 +34,7 @@ def test_csv_is_read_back(tmp_path):
 
 
 def test_json_lines_are_read_back(tmp_path):
-    write_file(ROWS, tmp_path / "x.jsonl", "jsonl")
+    formats.formats["jsonl"].write_file(ROWS, tmp_path / "x.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
     expected = {"path": "a.png", "label": 2, "class": "cat", "confidence": 0.75, "is_ood": False, "reason": ""}
     assert rows[0] == expected
@@ -41,8 +42,8 @@ def test_json_lines_are_read_back(tmp_path):
 
 
 def test_parquet_is_read_back_in_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr(writers, "ROW_GROUP", 2)
-    write_file(ROWS, tmp_path / "x.parquet", "parquet")
+    monkeypatch.setattr(parquet, "ROW_GROUP", 2)
+    formats.formats["parquet"].write_file(ROWS, tmp_path / "x.parquet")
     file = pyarrow.parquet.ParquetFile(tmp_path / "x.parquet")
     assert file.num_row_groups == 2
     assert [str(kind) for kind in file.schema_arrow.types] == ["string", "int64", "string", "float", "bool", "string"]
@@ -51,7 +52,7 @@ def test_parquet_is_read_back_in_groups(tmp_path, monkeypatch):
 
 def test_the_table_has_a_line_a_row_whatever_the_names_hold():
     file = io.StringIO()
-    writers.write_table([*ROWS, Row("\x1b[31mred.png", 0, "cat", 0.5, True)], file)
+    formats.formats["table"].write_stream([*ROWS, Row("\x1b[31mred.png", 0, "cat", 0.5, True)], file)
     lines = file.getvalue().splitlines()
     assert len(lines) == 5
     assert lines[1].split() == ["ID", "0.7500", "cat", "a.png"]
@@ -74,7 +75,7 @@ HOSTILE = [
 @pytest.mark.parametrize("form", ["csv", "jsonl", "table", "parquet"])
 def test_any_path_reason_and_class_can_be_written(tmp_path, form, hostile):
     rows = [Row(hostile, 0, hostile, 0.5, True), Row(hostile, reason=f"Cannot read {hostile}."), ROWS[0]]
-    write_file(rows, tmp_path / "x", form)
+    formats.formats[form].write_file(rows, tmp_path / "x")
     if form == "table":
         lines = (tmp_path / "x").read_text(encoding="utf-8").splitlines()
         assert len(lines) == 4 and not any("\x1b" in line for line in lines)
@@ -94,13 +95,13 @@ def test_any_path_reason_and_class_can_be_written(tmp_path, form, hostile):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_confidence_that_is_no_number_is_null_in_json(value):
     file = io.StringIO()
-    writers.write_json_lines([Row("x", 0, "cat", value, True)], file)
+    formats.formats["jsonl"].write_stream([Row("x", 0, "cat", value, True)], file)
     assert '"confidence": null' in file.getvalue()
 
 
 def test_rows_are_written_as_they_come():
     """A reader at the other end of a pipe sees the first row before the second is made."""
-    for write in writers.TEXT.values():
+    for form in (each for each in formats.formats.entries().values() if not each.binary):
         file, seen = io.StringIO(), []
 
         def slow(file: io.StringIO = file, seen: list[str] = seen):
@@ -108,15 +109,15 @@ def test_rows_are_written_as_they_come():
                 seen.append(file.getvalue())
                 yield row
 
-        write(slow(), file)
+        form.write_stream(slow(), file)
         assert "a.png" not in seen[0] and "a.png" in seen[1]
 
 
 def test_the_format_is_the_one_asked_for_or_the_files_or_the_terminals():
-    assert choose_format(None, None, terminal=True) == "table"
-    assert choose_format(None, None, terminal=False) == "csv"
-    assert choose_format(None, Path("x.parquet"), terminal=True) == "parquet"
-    assert choose_format("jsonl", Path("x.csv"), terminal=True) == "jsonl"
+    assert choose_format(None, None, terminal=True).name == "table"
+    assert choose_format(None, None, terminal=False).name == "csv"
+    assert choose_format(None, Path("x.parquet"), terminal=True).name == "parquet"
+    assert choose_format("jsonl", Path("x.csv"), terminal=True).name == "jsonl"
 
 
 def test_a_format_that_cannot_be_written_is_refused_at_once(monkeypatch):
@@ -124,7 +125,7 @@ def test_a_format_that_cannot_be_written_is_refused_at_once(monkeypatch):
         choose_format(None, Path("x.xls"), terminal=True)
     with pytest.raises(MacsError, match="--out"):
         choose_format("parquet", None, terminal=True)
-    monkeypatch.setattr(writers, "find_spec", lambda name: None)
+    monkeypatch.setattr(formats, "find_spec", lambda name: None)
     with pytest.raises(MacsError, match=r"macs-ood\[parquet\]"):
         choose_format("parquet", Path("x"), terminal=True)
 
@@ -134,3 +135,31 @@ def test_rows_are_counted_on_their_way():
     assert list(count.through(ROWS, lambda: heard.append(count.rows))) == ROWS
     assert (count.rows, count.ood, count.failed, heard) == (3, 1, 1, [1, 2, 3])
     assert str(count) == "3 images: 1 ID, 1 OOD, 1 that could not be read and says why"
+
+
+OUTSIDE = """
+from macs.detector.formats import output_format, values_of
+
+
+@output_format("tsv", suffix=".tsv")
+def write_tsv(rows, file):
+    for row in rows:
+        print(*values_of(row), sep="\\t", file=file)
+"""
+
+
+def test_a_format_of_the_users_own_is_one_file(tmp_path, monkeypatch):
+    (tmp_path / "tabs.py").write_text(OUTSIDE)
+    monkeypatch.chdir(tmp_path)
+    chosen = choose_format("tabs:write_tsv", tmp_path / "x.tsv", terminal=True)
+    chosen.write_file(ROWS[:1], tmp_path / "x.tsv")
+    assert (tmp_path / "x.tsv").read_text() == "a.png\t2\tcat\t0.75\tFalse\t\n"
+    assert choose_format(None, tmp_path / "x.tsv", terminal=True) is chosen
+    monkeypatch.delitem(formats.formats._entries, "tsv")
+
+
+def test_what_is_no_format_is_refused():
+    with pytest.raises(MacsError, match="did you mean 'csv'"):
+        choose_format("cvs", None, terminal=True)
+    with pytest.raises(MacsError, match="json:dumps is no output format"):
+        choose_format("json:dumps", None, terminal=True)

@@ -1,0 +1,94 @@
+"""The formats in which rows of verdicts are written, each as the rows come: one file per format.
+
+    @output_format("tsv", suffix=".tsv")
+    def write_tsv(rows: Iterable[Row], file: TextIO) -> None: ...
+
+A format of text is given an open file; one that is `binary` is given the path of a file to write. A new format is one
+new file here, or anywhere on your path as `--format mine:write_tsv`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from macs.core.errors import MacsError
+from macs.core.registry import Registry, users_code
+from macs.core.text import whole
+
+if TYPE_CHECKING:
+    from macs.detector.stream import Row
+
+COLUMNS = ("path", "label", "class", "confidence", "is_ood", "reason")
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    name: str
+    suffix: str  # of files in this format
+    write: Callable[..., None]
+    binary: bool = False
+    needs: str = ""  # a package that has to be installed, which the extra of the same name as the format does
+
+    @property
+    def __wrapped__(self) -> Callable[..., None]:
+        return self.write
+
+    def check(self, out: Path | None) -> None:
+        """Refuse what cannot be written."""
+        if self.binary and out is None:
+            raise MacsError(f"The format {self.name} is written to a file; name one with --out.")
+        if self.needs and find_spec(self.needs) is None:
+            raise MacsError(f"The format {self.name} needs {self.needs}: pip install 'macs-ood[{self.name}]'.")
+
+    def write_stream(self, rows: "Iterable[Row]", file: TextIO) -> None:
+        """All rows to an open text file, perhaps standard output."""
+        if self.write.__module__.startswith("macs."):
+            self.write(rows, file)
+        else:
+            with users_code(f"The output format {self.name} failed"):
+                self.write(rows, file)
+
+    def write_file(self, rows: "Iterable[Row]", path: Path) -> None:
+        """All rows into a file."""
+        if self.binary:
+            self.write(rows, path)
+        else:
+            with path.open("w", encoding="utf-8", newline="") as file:
+                self.write_stream(rows, file)
+
+
+formats: Registry[OutputFormat] = Registry("macs.detector.formats", "output format")
+
+
+def output_format(
+    name: str, *, suffix: str, binary: bool = False, needs: str = ""
+) -> Callable[[Callable[..., None]], OutputFormat]:
+    """Make the decorated function a format."""
+
+    def add(write: Callable[..., None]) -> OutputFormat:
+        return formats(name)(OutputFormat(name, suffix, write, binary, needs))
+
+    return add
+
+
+def choose_format(wanted: str | None, out: Path | None, terminal: bool) -> OutputFormat:
+    """The format asked for, else the one that the file's name says, else a table on a terminal and CSV elsewhere."""
+    if wanted is None and out is not None:
+        suffixes = {each.suffix: name for name, each in formats.entries().items()}
+        if out.suffix not in suffixes:
+            endings = ", ".join(sorted(suffixes))
+            raise MacsError(f"{out} does not say its format; end it in {endings}, or give --format.")
+        wanted = suffixes[out.suffix]
+    name = wanted or ("table" if terminal else "csv")
+    chosen = formats[name]
+    if not isinstance(chosen, OutputFormat):
+        raise MacsError(f"{name} is no output format; decorate a function with @output_format(...).")
+    chosen.check(out)
+    return chosen
+
+
+def values_of(row: "Row") -> list[Any]:
+    """The fields of a row, its texts such that any encoding of Unicode can write them."""
+    return [whole(value) if isinstance(value, str) else value for value in astuple(row)]

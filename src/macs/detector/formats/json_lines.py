@@ -1,0 +1,20 @@
+"""JSON lines: one object per image."""
+
+import json
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
+
+from macs.detector.formats import COLUMNS, output_format, values_of
+
+if TYPE_CHECKING:
+    from macs.detector.stream import Row
+
+
+@output_format("jsonl", suffix=".jsonl")
+def write_json_lines(rows: "Iterable[Row]", file: TextIO) -> None:
+    for row in rows:
+        told = dict(zip(COLUMNS, values_of(row), strict=True))
+        if row.confidence is not None and not math.isfinite(row.confidence):  # JSON has no word for it
+            told["confidence"] = None
+        print(json.dumps(told), file=file)

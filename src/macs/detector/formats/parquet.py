@@ -1,0 +1,27 @@
+"""Parquet, written a group of rows at a time."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from macs.data.walking import in_batches
+from macs.detector.formats import COLUMNS, output_format, values_of
+
+if TYPE_CHECKING:
+    from macs.detector.stream import Row
+
+ROW_GROUP = 10_000  # rows in memory
+
+
+@output_format("parquet", suffix=".parquet", binary=True, needs="pyarrow")
+def write_parquet(rows: "Iterable[Row]", path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetWriter
+
+    types = (pa.string(), pa.int64(), pa.string(), pa.float32(), pa.bool_(), pa.string())
+    schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
+    with ParquetWriter(path, schema) as writer:
+        for batch in in_batches(rows, ROW_GROUP):
+            columns = zip(*map(values_of, batch), strict=True)
+            arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))

@@ -1,0 +1,21 @@
+"""A table for people: lines of fixed width; the path, of which nobody knows the width in advance, comes last."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
+
+from macs.core.text import printable
+from macs.detector.formats import output_format
+
+if TYPE_CHECKING:
+    from macs.detector.stream import Row
+
+
+@output_format("table", suffix=".txt")
+def write_table(rows: "Iterable[Row]", file: TextIO) -> None:
+    print(f"{'verdict':8} {'confidence':>10}  {'class':20} path", file=file)
+    for row in rows:
+        if row.is_ood is None:
+            line = f"{'failed':8} {'-':>10}  {'-':20} {row.path}: {row.reason}"
+        else:
+            line = f"{'OOD' if row.is_ood else 'ID':8} {row.confidence:>10.4f}  {row.name:20} {row.path}"
+        print(printable(line), file=file)
