@@ -18,7 +18,8 @@ def device_of(net: nn.Module) -> torch.device:
 
 def channels_last(net: nn.Module) -> nn.Module:
     """Lay out the weights, in place, for images whose channels lie side by side, as every batch here has them."""
-    return cast(Any, net).to(memory_format=torch.channels_last)  # torch's stub knows no memory format here
+    cast(Any, net).to(memory_format=torch.channels_last)  # torch's stub knows no memory format here
+    return net
 
 
 def use_bf16(precision: str, device: torch.device) -> bool:
@@ -30,7 +31,7 @@ def use_bf16(precision: str, device: torch.device) -> bool:
     if precision != "auto":
         return precision == "bf16"
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
         return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
     return False

@@ -58,8 +58,9 @@ class ResNet(Net):
 
     def features(self, pixels: Tensor) -> Tensor:
         x = relu(conv_norm(self.conv1, self.bn1, self.normalise(pixels)), inplace=True)
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return x.mean(dim=(2, 3))
+        x = self.layer2(self.layer1(x))
+        features: Tensor = self.layer4(self.layer3(x)).mean(dim=(2, 3))
+        return features
 
 
 def _stage(blocks: int, inputs: int, outputs: int, stride: int) -> nn.Sequential:

@@ -30,7 +30,8 @@ class Thresholds:
     @cached_property
     def shares(self) -> NDArray[np.float64]:
         """The share of each set that each threshold keeps: sets x thresholds."""
-        return np.array(self.kept) / np.array(self.images)[:, None]
+        shares: NDArray[np.float64] = np.array(self.kept) / np.array(self.images)[:, None]
+        return shares
 
     def keeping(self, percent: int) -> int:
         """Position of the highest threshold that keeps that much of the known images, decided in integers."""

@@ -60,5 +60,5 @@ class ViM(Score):
         }
 
     def confidence(self, outputs: Outputs) -> Tensor:
-        residual = ((outputs.features - self.origin) @ self.axes).norm(dim=1)
+        residual: Tensor = ((outputs.features - self.origin) @ self.axes).norm(dim=1)
         return outputs.logits.logsumexp(1) - self.alpha * residual
