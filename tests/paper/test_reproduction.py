@@ -92,7 +92,7 @@ def test_a_number_is_recomputed_from_the_kept_confidences(done, folder):
     kept = {}
     for file in cell.glob("confidences-*.npz"):
         with np.load(file) as content:
-            kept.setdefault(str(content["name"]), []).append((len(content["values"]), content["values"]))
+            kept.setdefault(str(content["name"]).split(" ")[0], []).append((len(content["values"]), content["values"]))
     evaluation = done.results[Training("digits", "wrn-10-1", "oe")].test
     conf_in = done.results[Training("digits", "wrn-10-1", "oe")].confidences["id"]
     assert any(np.array_equal(values, conf_in) for _, values in kept["digits"])

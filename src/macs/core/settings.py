@@ -6,14 +6,16 @@
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from numbers import Real
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from macs.core.errors import MacsError
+from macs.core.registry import unknown
 
 N = TypeVar("N", int, float)
+S = TypeVar("S")
 WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 MISFIT = object()
 LONGEST = 80  # characters of a wrong value that are shown
@@ -65,6 +67,21 @@ def check(settings: Any) -> None:
         object.__setattr__(settings, name, typed(name, getattr(settings, name), kind))
 
 
+def from_dict(kind: type[S], told: Any) -> S:
+    """A dataclass from what `asdict` made of it, perhaps by way of JSON; a key too many or too few is an error."""
+    what, made = kind.__name__, cast("Any", kind)
+    if not isinstance(told, dict):
+        raise MacsError(f"A {what} is made from a table of settings, not {shown(told)}.")
+    names = [field.name for field in fields(made)]
+    for key in told:
+        if key not in names:
+            raise unknown(f"setting of {what}", str(key), names)
+    for field in fields(made):
+        if field.name not in told and field.default is field.default_factory is MISSING:
+            raise MacsError(f"A {what} needs the setting {field.name}.")
+    return kind(**told)
+
+
 def unusual(settings: Any) -> list[str]:
     """The fields whose values are larger than is usual, with these values."""
     found = []
@@ -101,6 +118,10 @@ def _as(kind: Any, name: str, value: Any) -> Any:
     elif get_origin(kind) is dict:
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             found = {key: typed(f"{name}.{key}", each, get_args(kind)[1]) for key, each in value.items()}
+    elif get_origin(kind) is tuple:
+        found = _tuple(get_args(kind), name, value)
+    elif isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
+        found = from_dict(kind, value)
     elif kind is float:
         found = float(value) if number and _finite(value) else MISFIT
     elif kind is int:
@@ -115,10 +136,23 @@ def _as(kind: Any, name: str, value: Any) -> Any:
     return found
 
 
+def _tuple(kinds: tuple[Any, ...], name: str, value: Any) -> Any:
+    """A tuple of the given types, or of any length where `...` follows the only one; JSON has it as a list."""
+    if not isinstance(value, list | tuple):
+        return MISFIT
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(value)
+    if len(value) != len(kinds):
+        return MISFIT
+    return tuple(typed(f"{name}[{i}]", each, kind) for i, (each, kind) in enumerate(zip(value, kinds, strict=True)))
+
+
 def _words(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return f"one of {', '.join(get_args(kind))}"
-    return "a table of settings" if get_origin(kind) is dict else WORDS.get(kind, str(kind))
+    if get_origin(kind) is tuple:
+        return "a list" if get_args(kind)[-1] is Ellipsis else f"a list of {len(get_args(kind))}"
+    return "a table of settings" if get_origin(kind) is dict or is_dataclass(kind) else WORDS.get(kind, str(kind))
 
 
 def _finite(value: Any) -> bool:

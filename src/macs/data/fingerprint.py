@@ -1,11 +1,15 @@
 """Fingerprints: short hashes by which the same images are known again, whatever they are called."""
 
+from __future__ import annotations
+
 import hashlib
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from macs.data.imageset import ImageSet
+if TYPE_CHECKING:  # an image set knows its fingerprint
+    from macs.data.imageset import ImageSet
 
 SAMPLE = 256  # images of a set that its fingerprint looks at
 

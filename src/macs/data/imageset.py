@@ -13,9 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from macs.core.errors import MacsError
 from macs.core.files import input_folder, user_path
+from macs.data.fingerprint import fingerprint, short_hash
 from macs.data.folder import Progress, folder_pixels, images_under, labels_by_folder
 from macs.data.pictures import check_size
 from macs.data.pixels import Chosen, Pixels, Resized, check_images
+from macs.data.spec import MEMORY, DataSpec, Part
 from macs.data.walking import printable_name
 
 MAX_CLASSES = 1_000_000  # labels beyond it are no class numbers
@@ -29,6 +31,7 @@ class ImageSet:
     classes: tuple[str, ...] = ()
     mirror: bool = True  # False where a mirror image means something else, as it does for digits
     files: tuple[str, ...] = ()  # where each image came from, if each came from a file
+    origin: DataSpec | None = None  # what the set was loaded by; `spec` adds what can only be said of the images
 
     def __post_init__(self) -> None:
         check_images(self.name, self.pixels)
@@ -85,7 +88,8 @@ class ImageSet:
         names = images_under(folder)
         labels, classes = labels_by_folder(folder, names) if labelled else (None, ())
         pixels = folder_pixels(folder, names, size, progress)
-        return cls(name or folder.resolve().name, pixels, labels, classes, mirror, tuple(map(printable_name, names)))
+        files, origin = tuple(map(printable_name, names)), DataSpec(printable_name(path), labelled=labelled)
+        return cls(name or folder.resolve().name, pixels, labels, classes, mirror, files, origin)
 
     @classmethod
     def from_files(cls, paths: str | Path | Sequence[str | Path], size: int = 32, *, name: str = "images") -> ImageSet:
@@ -101,6 +105,18 @@ class ImageSet:
         """Width and height of every image."""
         return self.pixels.shape[1]
 
+    @property
+    def spec(self) -> DataSpec:
+        """Where the images come from, and their fingerprint as they are now."""
+        origin = self.origin or DataSpec(MEMORY)
+        whole = origin.whole if origin.parts else len(self)
+        return replace(origin, mirror=self.mirror, images=len(self), whole=whole, fingerprint=fingerprint(self))
+
+    @property
+    def whole_name(self) -> str:
+        """The name of the set that these images were drawn from: `load` takes it, where it gave that set."""
+        return self.name.removesuffix(self.origin.note(len(self))) if self.origin else self.name
+
     def name_of(self, i: int) -> str:
         """What to call image i in a message or a table: its file, or its place in the set."""
         return self.files[i] if self.files else f"{self.name}[{range(len(self))[i]}]"
@@ -108,20 +124,29 @@ class ImageSet:
     def subset(self, indices: ArrayLike) -> ImageSet:
         """The chosen images, in the given order (positions or a mask); no pixel is copied."""
         chosen = np.arange(len(self))[np.asarray(indices)]
-        return replace(
-            self,
-            pixels=Chosen(self.pixels, chosen),
-            labels=None if self.labels is None else self.labels[chosen],
-            files=tuple(self.files[i] for i in chosen) if self.files else (),
-        )
+        if np.array_equal(chosen, np.arange(len(self))):
+            return self
+        return self._drawn(chosen, Part("chosen", len(chosen), positions=short_hash(chosen.tobytes())))
 
     def split(self, first: float | int, seed: int = 0) -> tuple[ImageSet, ImageSet]:
         """Two sets drawn at random without overlap; `first` is the number of images in the first one, or its share."""
-        count = round(first * len(self)) if isinstance(first, float) else first
+        count = round(first * len(self)) if isinstance(first, float) else int(first)
         if not 0 < count < len(self):
             raise MacsError(f"Cannot split {first} off the {len(self)} images of {self.name}: one part would be empty.")
         order = np.random.default_rng(seed).permutation(len(self))
-        return self.subset(np.sort(order[:count])), self.subset(np.sort(order[count:]))
+        one = self._drawn(np.sort(order[:count]), Part("first", count, seed))
+        return one, self._drawn(np.sort(order[count:]), Part("rest", count, seed))
+
+    def _drawn(self, chosen: NDArray[np.int64], part: Part) -> ImageSet:
+        origin = (self.origin or DataSpec(MEMORY)).drawn(part, len(self))
+        return replace(
+            self,
+            name=self.whole_name + origin.note(len(chosen)),
+            pixels=Chosen(self.pixels, chosen),
+            labels=None if self.labels is None else self.labels[chosen],
+            files=tuple(self.files[i] for i in chosen) if self.files else (),
+            origin=origin,
+        )
 
     def resized(self, size: int) -> ImageSet:
         """The same images at another size, resized as they are read."""

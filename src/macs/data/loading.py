@@ -17,6 +17,8 @@ from macs.data.folder import Progress
 from macs.data.imageset import ImageSet
 from macs.data.pictures import check_size
 from macs.data.readers import read_npy
+from macs.data.spec import DataSpec
+from macs.data.walking import printable_name
 
 SPLITS = ("train", "val", "test")
 
@@ -53,10 +55,13 @@ def load(
 
     A folder with train, val or test inside is read from the one that `split` names; any other folder and a .npy file
     are one set, whatever the split. The folders inside it are the classes, unless `labelled` is False, as is right for
-    outliers: then images may lie anywhere. `progress(done, total)` hears of images as they are decoded. The set is
-    named by its spec, so that its name loads it again.
+    outliers: then images may lie anywhere. An empty `split` takes a folder as it is, divided or not. `progress(done,
+    total)` hears of images as they are decoded. The set is named by its spec, so that its name loads it again.
     """
-    return replace(_load(spec, split, root, check_size(size), progress, labelled), name=str(spec))
+    images = _load(spec, split, root, check_size(size), progress, labelled)
+    divided = spec in available() or splits_of(spec)
+    origin = DataSpec(printable_name(spec), split if divided else "", labelled=labelled)
+    return replace(images, name=str(spec), origin=origin)
 
 
 def _load(
@@ -70,7 +75,7 @@ def _load(
         if not isinstance(entry, Dataset):
             raise MacsError(f"{spec} is no dataset; decorate its reader with @macs.data.catalog.dataset(...).")
         return entry.read(data_root(root), split, size, progress)
-    if kind is not None and split not in SPLITS:
+    if kind is not None and split not in ("", *SPLITS):
         raise unknown("split", split, list(SPLITS))
     if kind == "a folder":
         folder = inside(path, split)
@@ -103,7 +108,7 @@ def splits_of(folder: str | Path) -> list[str]:
 def inside(folder: Path, split: str) -> Path:
     """The folder of a split, where a folder is divided into splits: never train and test images together."""
     splits = splits_of(folder)
-    if not splits:
+    if not splits or not split:
         return folder
     if split not in splits:
         raise MacsError(
@@ -131,7 +136,7 @@ def load_unseen(
     """
     part = split or ("val" if has_validation(spec) else "test")
     images = load(spec, part, root=root, size=size, labelled=labelled)
-    return replace(images, name=f"{spec} ({part})") if spec in available() or splits_of(spec) else images
+    return replace(images, name=f"{images.name}{images.origin.note(len(images))}" if images.origin else images.name)
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,8 @@ def sweep(
 
     if choose == "test" and (test is None or not ood):
         raise MacsError("To choose the margin on test images, give the ID test images and at least one OOD set.")
-    base = replace(recipe or Recipe(), id=train.name, outliers=outliers.name, net=nets.name_of(net), size=train.size)
+    base = replace(recipe or Recipe(), net=nets.name_of(net), size=train.size)
+    base = replace(base, id=train.whole_name, outliers=outliers.whole_name)
     grid = check_grid(base, margins, seeds)
     examination = Examination(*validation, test, ood or {})
     start = weights_of(net)
@@ -219,7 +220,7 @@ def sweep(
         Point(margin, tuple(results[place * len(seeds) : (place + 1) * len(seeds)]))
         for place, margin in enumerate(margins)
     )
-    return Sweep(train.name, base.net, tuple(seeds), points, chosen_margin(points, choose), choose, Path(run))
+    return Sweep(train.whole_name, base.net, tuple(seeds), points, chosen_margin(points, choose), choose, Path(run))
 
 
 def check_grid(base: Recipe, margins: Sequence[float], seeds: Sequence[int]) -> list[Recipe]:

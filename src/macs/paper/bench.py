@@ -81,7 +81,7 @@ class Bench:
             scale.finetuning,
             id=self.id,
             net=training.net,
-            outliers=self.outliers.name,
+            outliers=self.outliers.whole_name,
             checkpoint=f"{plain.name}/{plain.key}",
             method=training.method,
             margin=training.margin,
@@ -111,9 +111,9 @@ class Bench:
         """How large the sets are that the numbers come from, beside their official sizes; and which are missing."""
         test = self.examination.test
         assert test is not None
-        sets = {f"{test.name} (ID)": test, **self.examination.ood}
+        sets = {f"{test.whole_name} (ID)": test, **self.examination.ood}
         sizes = ", ".join(f"{name} {len(images):,}{_official(images)}" for name, images in sets.items())
-        names = (f"{images.name} ({len(images):,})" for images in (self.outliers, self.examination.val_outliers))
+        names = (f"{images.whole_name} ({len(images):,})" for images in (self.outliers, self.examination.val_outliers))
         notes = [f"Test images: {sizes}.", "Outliers: {} to train with, {} to choose the margin by.".format(*names)]
         if self.setup.checkpoint is not None:
             notes.append("The given checkpoint may have been trained on the held-out ID images that choose the margin.")
@@ -167,6 +167,6 @@ def _limited(images: ImageSet, limit: int) -> ImageSet:
 
 def _official(images: ImageSet) -> str:
     """What the catalogue says of a test set's size, where the set is smaller."""
-    splits = catalog[images.name].splits if images.name in catalog.available() else {}
+    splits = catalog[images.whole_name].splits if images.whole_name in catalog.available() else {}
     official = splits["test"].images if "test" in splits else len(images)
     return f" of {official:,}" if official != len(images) else ""

@@ -66,7 +66,8 @@ def finetune(
     """
     recipe = recipe or Recipe()
     outliers = None if outliers is None else require_images(outliers, "outliers")
-    recipe = replace(recipe, method=method or recipe.method, outliers=outliers.name if outliers is not None else "")
+    source = "" if outliers is None else outliers.whole_name
+    recipe = replace(recipe, method=method or recipe.method, outliers=source)
     return _train(net, train, outliers, recipe, run, resume, progress)
 
 
@@ -80,7 +81,7 @@ def _train(
     show: bool,
 ) -> list[Epoch]:
     train = require_images(train, "training images")
-    recipe = replace(recipe, id=train.name, net=nets.name_of(net), size=train.size)
+    recipe = replace(recipe, id=train.whole_name, net=nets.name_of(net), size=train.size)
     method = methods.build(recipe)
     if not method.needs_outliers:
         outliers, recipe = None, replace(recipe, outliers="", batch_out=0)
