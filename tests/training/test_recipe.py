@@ -70,7 +70,7 @@ def test_a_recipe_survives_its_file(recipe, tmp_path):
         ({"options": {"weight": math.nan}}, "options.weight must be a number or text or true or false, not nan"),
         ({"options": {"weight": [1]}}, "options.weight"),
         ({"options": {1: 1}}, "options"),
-        ({"augment": "blur"}, "auto, crop-flip, crop, none"),
+        ({"augment": "blur"}, "auto, crop-flip, crop, resized-crop, none"),
         ({"method": "mac"}, "did you mean 'macs'"),
     ],
 )

@@ -95,10 +95,9 @@ def calibrate(
         size = recipe.size if size is None else size
     elif net is None or checkpoint is None or images is None:
         raise MacsError("Name a run folder, or give --net, --checkpoint and --images.")
-    size = 32 if size is None else size
     validation = load_unseen(images, split, data, size)
     if recipe is not None:
-        refuse_seen(validation, images, split, recipe.id)
+        refuse_seen(validation, recipe.id)
     others, validation = validation.split(check) if check else (None, validation)
     unknown = {name: load_unseen(name, None, data, size, labelled=False) for name in outliers or ()}
 

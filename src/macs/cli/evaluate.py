@@ -76,7 +76,7 @@ def evaluate(
     """
     from macs.data import load
     from macs.data.fitness import same_classes
-    from macs.data.loading import undivided
+    from macs.data.loading import Place
     from macs.evaluation.protocol import check_protocol
     from macs.training.runs import RunFolder
 
@@ -84,7 +84,7 @@ def evaluate(
     if run is not None:
         folder = RunFolder(run)
         recipe = folder.finished_recipe()
-        if id is None and undivided(recipe.id):
+        if id is None and Place(recipe.id).undivided:
             raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
         net, checkpoint, id = net or recipe.net, checkpoint or folder.net_file, recipe.id if id is None else id
     elif net is None or checkpoint is None or id is None:
@@ -125,8 +125,8 @@ def evaluate(
 def _training_images(id: str, data: Path | None, size: int) -> "ImageSet":
     """The train split of the ID set. A folder without splits is the test set, to which nothing is fitted."""
     from macs.data import load
-    from macs.data.loading import undivided
+    from macs.data.loading import Place
 
-    if undivided(id):
+    if Place(id).undivided:
         raise MacsError(f"{id} is not divided into train and test; put its images into two such folders.")
     return load(id, "train", root=data, size=size)

@@ -45,12 +45,12 @@ def report(
     """
     from macs.data import load
     from macs.data.fitness import same_classes
-    from macs.data.loading import undivided
+    from macs.data.loading import Place
     from macs.training.runs import RunFolder
 
     folder, target = RunFolder(run), output_file(out or run / "report.html")
     recipe = folder.finished_recipe()
-    if id is None and undivided(recipe.id):
+    if id is None and Place(recipe.id).undivided:
         raise MacsError(f"The network was trained on all images of {recipe.id}; name other ID images with --id.")
     names = ood if ood is not None else _ood_sets(recipe.id, data)
     test = load(recipe.id if id is None else id, "test", root=data, size=recipe.size)

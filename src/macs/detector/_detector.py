@@ -16,6 +16,7 @@ from macs.data import ImageSet
 from macs.data.fitness import few, same_classes, warn_of_guessing
 from macs.data.imageset import require_images, require_sets
 from macs.data.pixels import Resized
+from macs.data.preparation import DEFAULT, Preparation
 from macs.detector.calibration import Calibration, calibrate, share_to_keep
 from macs.detector.label import wrong_names
 from macs.evaluation import Answers, run_net
@@ -59,7 +60,7 @@ class Detector:
     score: str = "msp"
     classes: tuple[str, ...] = ()
     recipe: Mapping[str, Any] | None = None  # what the network was trained with, for the record
-    size: int = 0  # edge of the images, known from the calibration on
+    preparation: Preparation = DEFAULT  # of pictures for the network, known from the calibration on
     calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
@@ -97,7 +98,8 @@ class Detector:
             data=validation.name,
         )
         warn_of_guessing(record.accuracy, len(classes), validation.name)
-        detector = replace(self, classes=classes, size=validation.size, calibration=record)
+        preparation = nets.preparation_for(self.net, validation)
+        detector = replace(self, classes=classes, preparation=preparation, calibration=record)
         if check is not None:
             verdicts = detector.predict(check, progress=progress)
             record = record.checked(verdicts.labels, ~verdicts.is_ood)
@@ -115,12 +117,9 @@ class Detector:
         return self.calibration
 
     @property
-    def preparation(self) -> str:
-        """What happens to an image before the network, in words."""
-        return (
-            f"RGB; the shorter side resized to {self.size} pixels (bilinear with antialiasing), "
-            f"the centre {self.size} x {self.size} cropped; pixels stay raw uint8 0..255, no normalisation"
-        )
+    def size(self) -> int:
+        """Edge of the images that the network sees."""
+        return self.preparation.size
 
     def predict(
         self, images: ImageSet | NDArray[np.uint8], *, threshold: float | None = None, progress: bool = False
@@ -130,7 +129,7 @@ class Detector:
         Images of another size are resized and cropped as files are. `threshold` overrides the calibrated one.
         """
         tau = self.thresholds(threshold)
-        answers = self._run(_image_set(images, self.size), progress)
+        answers = self._run(_image_set(images, self.preparation), progress)
         return self.judge(answers.predictions, answers.confidences, tau)
 
     def predict_files(
@@ -235,10 +234,10 @@ def count_outputs(net: nn.Module, size: int) -> int:
             raise MacsError(f"{nets.name_of(net)} cannot take {size} x {size} images: {reason}.") from None
 
 
-def _image_set(images: ImageSet | NDArray[np.uint8], size: int) -> ImageSet:
-    """One image or many, of any height and width, as a set of square ones of that size."""
+def _image_set(images: ImageSet | NDArray[np.uint8], preparation: Preparation) -> ImageSet:
+    """One image or many, of any height and width, as a set of square ones of the network's size."""
     if isinstance(images, ImageSet):
-        return images.resized(size)
+        return images.resized(preparation)
     array = np.asarray(images)
     stack = array[None] if array.ndim == 3 else array
     if stack.dtype != np.uint8 or stack.ndim != 4 or stack.shape[3] != 3 or 0 in stack.shape:
@@ -246,4 +245,5 @@ def _image_set(images: ImageSet | NDArray[np.uint8], size: int) -> ImageSet:
             f"A detector takes raw uint8 RGB pixels 0..255, N x H x W x 3 or H x W x 3, "
             f"not {array.dtype} of shape {array.shape}."
         )
-    return ImageSet("images", stack if stack.shape[1:3] == (size, size) else Resized(stack, size))
+    size = preparation.size
+    return ImageSet("images", stack if stack.shape[1:3] == (size, size) else Resized(stack, preparation))

@@ -37,16 +37,13 @@ def save(detector: "Detector", path: str | Path) -> None:
     path = detector_path(path)
     if ":" in detector.score:
         raise MacsError(f"Cannot save a detector with a score of your own ({detector.score}): a file must run no code.")
-    normalisation = nets.normalisation_of(detector.net)
     label = asdict(
         Label(
             format=FORMAT,
             version=VERSION,
             macs=macs.__version__,
             net=nets.name_of(detector.net),
-            normalisation=None if normalisation is None else asdict(normalisation),
             classes=detector.classes,
-            size=detector.size,
             preparation=detector.preparation,
             score=detector.score,
             calibration=detector.calibrated,
@@ -69,7 +66,6 @@ def load(path: str | Path, net: "nn.Module | str | None" = None) -> "Detector":
     from torch import nn
 
     from macs import nets
-    from macs.core.devices import device_of
     from macs.detector._detector import Detector, count_outputs, score_of_logits
 
     label, content = read(path)
@@ -92,19 +88,15 @@ def load(path: str | Path, net: "nn.Module | str | None" = None) -> "Detector":
         if not tensor.isfinite().all():
             raise MacsError(f"{path} holds weights that are not finite ({name}); calibrate another network.")
     network.load_state_dict(state)
-    if isinstance(network, nets.Net) and label.normalisation is not None:
-        try:
-            values = nets.Normalisation(**label.normalisation)
-        except (TypeError, MacsError):
-            raise MacsError(f"{path} has a label that macs did not write (normalisation); calibrate anew.") from None
-        network.normalise = nets.Normalise(values).to(device_of(network))
+    if isinstance(network, nets.Net):
+        network.preparation = label.preparation
     network.eval()
-    outputs = count_outputs(network, label.size)
+    outputs = count_outputs(network, label.preparation.size)
     if outputs != len(label.classes):
         raise MacsError(
             f"{path} names {len(label.classes)} classes, but its network tells {outputs} apart; save it anew."
         )
-    return Detector(network, label.score, label.classes, label.recipe, label.size, label.calibration)
+    return Detector(network, label.score, label.classes, label.recipe, label.preparation, label.calibration)
 
 
 def _network(name: str, classes: int, state: "dict[str, Tensor]", path: str | Path) -> "nn.Module":

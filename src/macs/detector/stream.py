@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
+from macs.data.preparation import Preparation
 from macs.data.walking import in_batches
 from macs.detector._detector import PRECISION, Detector, Verdicts, score_of_logits
 from macs.detector.paths import Item, find_images
@@ -60,7 +61,8 @@ def _rows(
 ) -> Iterator[Row]:
     scorer = score_of_logits(detector.score)
     blocks = in_batches(find_images(paths), BLOCK)
-    pictures = (picture for block in map_ahead(partial(decode, size=detector.size), blocks) for picture in block)
+    decoded = map_ahead(partial(decode, preparation=detector.preparation), blocks)
+    pictures = (picture for block in decoded for picture in block)
     with inference(detector.net, PRECISION) as run:
         for batch in in_batches(pictures, BATCH):
             found: Iterator[tuple[int, str, float, bool]] = iter(())
@@ -78,12 +80,12 @@ def _answers(verdicts: Verdicts) -> Iterator[tuple[int, str, float, bool]]:
     return zip(verdicts.labels.tolist(), verdicts.names, confidences, verdicts.is_ood.tolist(), strict=True)
 
 
-def decode(items: list[Item], size: int) -> list[Picture]:
+def decode(items: list[Item], preparation: Preparation) -> list[Picture]:
     """The pixels of each image, or the reason why it has none."""
     pictures = []
     for item in items:
         try:
-            pictures.append(Picture(item.name, item.read(size)))
+            pictures.append(Picture(item.name, item.read(preparation)))
         except MacsError as error:
             pictures.append(Picture(item.name, None, str(error)))
     return pictures

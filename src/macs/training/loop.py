@@ -91,6 +91,8 @@ def _train(
         folder.claim(recipe, resume)
     if recipe.dropout is not None:
         nets.set_dropout(net, recipe.dropout, train.size)
+    if isinstance(net, nets.Net):
+        net.preparation = nets.preparation_for(net, train)
 
     device = best_device()
     if device.type == "cpu":

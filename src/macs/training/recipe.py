@@ -14,7 +14,7 @@ import tomli_w
 from macs.core.errors import MacsError
 from macs.core.files import input_file, reason
 from macs.core.registry import unknown
-from macs.core.settings import Edge, Name, Span, check
+from macs.core.settings import SIZE, Edge, Name, Span, check
 
 METHODS = [path.stem for path in sorted((Path(__file__).parents[1] / "methods").glob("[!_]*.py"))]
 
@@ -74,10 +74,10 @@ class Recipe:
     dropout: Annotated[float | None, Span(0, 1, open="most", usual=0.9)] = None
     """Dropout of the network; without it the network's own (WRN 0.3, AllConv 0.5)."""
 
-    augment: Literal["auto", "crop-flip", "crop", "none"] = "auto"
+    augment: Literal["auto", "crop-flip", "crop", "resized-crop", "none"] = "auto"
     """Training augmentation; auto is crop-flip, but only crop where a mirror image means something else (digits)."""
 
-    size: Edge = 32
+    size: Edge = SIZE
     """Edge of the square images, in pixels."""
 
     precision: Literal["auto", "bf16", "float32"] = "auto"

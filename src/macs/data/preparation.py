@@ -1,0 +1,116 @@
+"""Preparation: how a picture becomes the pixels that a network was trained on.
+
+It belongs to a network and travels with it: into the run folder, the detector file, the ONNX metadata and the service.
+There is one implementation, so that training, evaluation and deployment cannot disagree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from macs.core import settings
+from macs.core.errors import MacsError
+from macs.core.settings import SIZE, Edge, Span
+from macs.data.pictures import fit, resized, to_rgb
+
+if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
+    from PIL import Image
+
+Level = Annotated[float, Span(0, 1)]  # of a channel whose pixels lie in [0, 1]
+Spread = Annotated[float, Span(0, 1, open="least")]  # pixels are divided by it
+
+
+class Normalisation(NamedTuple):
+    """A mean and a standard deviation for red, green and blue pixels in [0, 1]."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+NORMALISATIONS = {
+    # Hendrycks, Mazeika, Dietterich, and after them energy_ood, margin_ood and the other codes of this line.
+    "oe": Normalisation((125.3 / 255, 123.0 / 255, 113.9 / 255), (63.0 / 255, 62.1 / 255, 66.7 / 255)),
+    "openood-cifar10": Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "openood-cifar100": Normalisation((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "kuangliu": Normalisation((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),  # of github.com/kuangliu
+    "imagenet": Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "half": Normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "none": Normalisation((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+}
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """The shorter side is resized, the centre is cropped; the network itself then normalises by mean and std."""
+
+    size: Edge = SIZE  # edge of the square that the network sees
+    resize: Annotated[int, Span(0, 4096)] = 0  # length of the shorter side before the crop; 0: that of `size`
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    mean: tuple[Level, Level, Level] = (0.0, 0.0, 0.0)
+    std: tuple[Spread, Spread, Spread] = (1.0, 1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        settings.check(self)
+        object.__setattr__(self, "resize", self.resize or self.size)
+        if self.resize < self.size:
+            raise MacsError(
+                f"No {self.size} x {self.size} pixels can be cropped from an image whose shorter side is resized to "
+                f"{self.resize}; give a resize of at least {self.size}."
+            )
+
+    def __call__(self, picture: Image.Image) -> NDArray[np.uint8]:
+        """size x size x 3 pixels, 0..255. Normalisation happens inside the network, where it cannot be forgotten."""
+        return fit(to_rgb(picture), self.size, self.resize, self.interpolation)
+
+    def cut(self, picture: Image.Image, box: tuple[int, int, int, int]) -> NDArray[np.uint8]:
+        """Another part of a picture than the centre (left, top, right, bottom), squeezed into the same square."""
+        part = to_rgb(picture).crop(box)
+        return resized(part, (0, 0, *part.size), self.size, self.interpolation)
+
+    @property
+    def geometry(self) -> Preparation:
+        """What of it decides the pixels: all but mean and std."""
+        return Preparation(self.size, self.resize, self.interpolation)
+
+    @property
+    def normalisation(self) -> Normalisation:
+        return Normalisation(self.mean, self.std)
+
+    def normalised(self, values: Normalisation) -> Preparation:
+        """The same pixels, and another mean and std."""
+        return replace(self, mean=values.mean, std=values.std)
+
+    def changes(self, size: int) -> bool:
+        """Whether images of size x size pixels are not left as they are."""
+        return not self.size == self.resize == size
+
+    def describe(self) -> str:
+        """What happens to an image before the network, in words."""
+        return (
+            f"RGB; the shorter side resized to {self.resize} pixels ({self.interpolation} with antialiasing), "
+            f"the centre {self.size} x {self.size} cropped; pixels stay raw uint8 0..255, no normalisation"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, told: Any) -> Preparation:
+        """What `as_dict` gave, also by way of JSON or TOML."""
+        return settings.from_dict(cls, told)
+
+
+DEFAULT = Preparation()
+
+
+def chosen(size: int | None, preparation: Preparation | None) -> Preparation:
+    """The preparation that a caller asks for, by itself or by a size, which is short for it."""
+    if preparation is None:
+        return Preparation(SIZE if size is None else size)
+    if size not in (None, preparation.size):
+        raise MacsError(f"The size {size} and a preparation for {preparation.size} disagree; give one of them.")
+    return preparation
