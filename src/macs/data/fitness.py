@@ -8,6 +8,7 @@ from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.data.imageset import ImageSet
 from macs.data.loading import Place
+from macs.data.preparation import Preparation
 
 SHOWN = 10  # names of classes that a message lists
 
@@ -40,6 +41,17 @@ def warn_of_guessing(accuracy: float | None, classes: int, images: str) -> None:
         warn(
             f"The network is right on {accuracy:.1%} of {images}, where guessing among {classes} classes gives "
             f"{1 / classes:.1%}; check its training, its weights and the order of the classes before you rely on it."
+        )
+
+
+def warn_of_preparation(images: ImageSet, wanted: Preparation | None) -> None:
+    """Point out images of the network's size that were not made ready as the network says that it wants them."""
+    found = images.preparation
+    if wanted is not None and found is not None and found.size == wanted.size and found != wanted.geometry:
+        warn(
+            f"{images.name} was prepared otherwise than the network wants it: the shorter side resized to "
+            f"{found.resize} ({found.interpolation}) instead of {wanted.resize} ({wanted.interpolation}); "
+            "load it with preparation=net.preparation."
         )
 
 

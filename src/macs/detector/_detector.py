@@ -13,7 +13,7 @@ from torch import nn
 from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.fitness import few, same_classes, warn_of_guessing
+from macs.data.fitness import few, same_classes, warn_of_guessing, warn_of_preparation
 from macs.data.imageset import require_images, require_sets
 from macs.data.pixels import Resized
 from macs.data.preparation import DEFAULT, Preparation
@@ -86,6 +86,7 @@ class Detector:
         outliers = require_sets({} if outliers is None else outliers, "outliers")
         check = None if check is None else require_images(check, "images to check on")
         classes = self._class_names(validation)
+        warn_of_preparation(validation, nets.preparation_of(self.net))
         answers = self._run(validation, progress)
         record = calibrate(
             answers.confidences,

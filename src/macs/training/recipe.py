@@ -75,7 +75,8 @@ class Recipe:
     """Dropout of the network; without it the network's own (WRN 0.3, AllConv 0.5)."""
 
     augment: Literal["auto", "crop-flip", "crop", "resized-crop", "none"] = "auto"
-    """Training augmentation; auto is crop-flip, but only crop where a mirror image means something else (digits)."""
+    """Training augmentation; auto is crop-flip, but only crop where a mirror image means something else (digits);
+    resized-crop cuts a random part from the original picture."""
 
     size: Edge = SIZE
     """Edge of the square images, in pixels."""
