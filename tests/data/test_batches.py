@@ -2,7 +2,6 @@
 
 import threading
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +11,7 @@ from official import images
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import (
-    crop_and_flip,
     draw,
-    read_sorted,
     scoring_batches,
     steps_per_epoch,
     to_float,
@@ -122,86 +119,11 @@ def test_the_same_seed_gives_the_same_bytes():
         assert one.images.dtype == torch.uint8 and one.labels.dtype == torch.int64
 
 
-def windows(image):
-    """Every crop of the padded image, by offset, and its mirror image."""
-    size, pad = len(image), len(image) // 8
-    padded = np.pad(image, ((pad, pad), (pad, pad), (0, 0)))
-    for top in range(2 * pad + 1):
-        for left in range(2 * pad + 1):
-            window = padded[top : top + size, left : left + size]
-            yield (top, left, False), window
-            yield (top, left, True), window[:, ::-1]
-
-
-def found_windows(originals, augmented):
-    """Which window each augmented image is."""
-    found = []
-    for original, image in zip(originals, augmented, strict=True):
-        matches = [key for key, window in windows(original) if np.array_equal(window, image)]
-        assert len(matches) == 1
-        found.append(matches[0])
-    return found
-
-
-@pytest.mark.parametrize("flip", [True, False])
-def test_each_image_is_one_of_its_own_windows_and_all_are_equally_likely(flip):
-    originals = images(400, size=16)
-    found = found_windows(originals, crop_and_flip(originals, flip, np.random.default_rng(0)))
-    tops, lefts, flips = zip(*found, strict=True)
-    for offsets in (tops, lefts):
-        hits = np.bincount(offsets, minlength=5)
-        assert len(hits) == 5 and abs(hits - 80).max() < 5 * np.sqrt(80)
-    assert abs(np.corrcoef(tops, lefts)[0, 1]) < 0.2
-    assert 160 < sum(flips) < 240 if flip else not any(flips)
-
-
-@pytest.mark.parametrize(
-    ("augment", "mirror", "flips"),
-    [("auto", True, True), ("auto", False, False), ("crop-flip", False, True), ("crop", True, False)],
-)
-def test_auto_flips_only_what_may_be_flipped(augment, mirror, flips):
-    train = replace(ImageSet.from_array(images(64, size=16), np.arange(64)), mirror=mirror)
-    outliers = replace(ImageSet.from_array(images(64, seed=1, size=16)), mirror=not mirror)
-    (batch,) = epoch(train, outliers, 64, 64, augment=augment)
-    found = found_windows(train.pixels[batch.labels.numpy()], batch.images.numpy())
-    assert any(flip for *_, flip in found) == flips
-    assert len({key[:2] for key in found}) > 10
-    order = draw(64, 64, np.random.default_rng((0, 0, 1)))
-    found_out = found_windows(outliers.pixels[order], batch.outliers.numpy())
-    assert any(flip for *_, flip in found_out) == (flips if augment != "auto" else not mirror)
-
-
-def test_tiny_images_that_leave_nothing_to_pad_are_only_flipped():
-    originals = images(50, size=4)
-    cropped = crop_and_flip(originals, True, np.random.default_rng(0))
-    same = (cropped == originals).all(axis=(1, 2, 3))
-    flipped = (cropped == originals[:, :, ::-1]).all(axis=(1, 2, 3))
-    assert (same | flipped).all() and 10 < same.sum() < 40
-
-
 def test_training_needs_labels_and_a_known_augmentation():
     with pytest.raises(MacsError, match="no labels"):
         training_batches(numbered(4, labelled=False), None, 2, 0)
     with pytest.raises(MacsError, match="no augmentation called 'flip'"):
         training_batches(numbered(4), None, 2, 0, augment="flip")
-
-
-def test_reading_in_sorted_order_changes_nothing(tmp_path):
-    pixels = images(40, size=8)
-    np.save(tmp_path / "a.npy", pixels)
-    index = np.random.default_rng(0).integers(0, 40, 100)
-    asked = []
-
-    class Watched:
-        shape = pixels.shape
-
-        def __getitem__(self, index):
-            asked.append(index)
-            return pixels[index]
-
-    for source in (pixels, np.load(tmp_path / "a.npy", mmap_mode="r"), Watched()):
-        np.testing.assert_array_equal(read_sorted(source, index), pixels[index])
-    assert (np.diff(asked[0]) >= 0).all()
 
 
 def test_scoring_goes_through_every_image_in_order(tmp_path):

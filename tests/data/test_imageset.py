@@ -14,6 +14,7 @@ import macs.report
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.pixels import Chosen, Joined, Resized
+from macs.data.preparation import Preparation
 
 INDICES = [slice(None), slice(2, 9), slice(None, None, 3), slice(5, 5), slice(-4, None)]
 INDICES += [np.array(index, np.int64) for index in ([], [0], [9, 0, 9, 4], [-1, -10, 3], [3, 4, 5, 6])]
@@ -46,7 +47,7 @@ def test_joined_refuses_what_numpy_would(position):
 
 def test_resized_images_are_those_that_pillow_resizes():
     whole = images(3, size=32)
-    resized = Resized(whole, 20)[np.array([2, 0])]
+    resized = Resized(whole, Preparation(20))[np.array([2, 0])]
     for image, original in zip(resized, whole[[2, 0]], strict=True):
         by_pillow = Image.fromarray(original).resize((20, 20), Image.Resampling.BILINEAR)
         np.testing.assert_array_equal(image, np.asarray(by_pillow))

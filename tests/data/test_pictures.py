@@ -6,7 +6,8 @@ from official import images
 from PIL import Image, ImageOps
 
 from macs.core.errors import MacsError
-from macs.data.pictures import fit, open_rgb, read_picture
+from macs.data.pictures import fit, open_rgb
+from macs.data.preparation import Preparation
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (100, 60), (60, 100), (33, 32), (31, 90), (8, 5), (5, 13), (321, 481)])
@@ -120,12 +121,12 @@ def test_a_truncated_image_names_its_file_wherever_it_ends(tmp_path, suffix):
     for length in np.linspace(0, 0.9 * len(content), 25).astype(int):
         file.write_bytes(content[:length])
         with pytest.raises(MacsError, match=rf"Cannot read the image .*broken\.{suffix}"):
-            read_picture(file, 32)
+            Preparation(32)(open_rgb(file))
 
 
 def test_a_missing_image_names_its_file(tmp_path):
     with pytest.raises(MacsError, match=r"gone\.png"):
-        read_picture(tmp_path / "gone.png", 32)
+        Preparation(32)(open_rgb(tmp_path / "gone.png"))
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -133,17 +134,17 @@ def test_a_missing_image_names_its_file(tmp_path):
 def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch, limit):
     Image.new("RGB", (32, 32)).save(tmp_path / "bomb.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1024)
-    assert read_picture(tmp_path / "bomb.png", 32).shape == (32, 32, 3)
+    assert Preparation(32)(open_rgb(tmp_path / "bomb.png")).shape == (32, 32, 3)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with pytest.raises(MacsError, match=r"bomb\.png.*limit"):
-        read_picture(tmp_path / "bomb.png", 32)
+        Preparation(32)(open_rgb(tmp_path / "bomb.png"))
 
 
 def test_a_postscript_program_that_calls_itself_png_is_not_run(tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.eps")
     (tmp_path / "a.eps").rename(tmp_path / "a.png")
     with pytest.raises(MacsError, match=r"a\.png: it is none of PNG"):
-        read_picture(tmp_path / "a.png", 32)
+        Preparation(32)(open_rgb(tmp_path / "a.png"))
 
 
 def test_orientation_is_applied_before_the_crop(tmp_path):
@@ -153,4 +154,4 @@ def test_orientation_is_applied_before_the_crop(tmp_path):
     exif[0x0112] = 6
     tall.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "a.png", exif=exif)
     expected = np.asarray(ImageOps.fit(tall, (20, 20)))
-    np.testing.assert_array_equal(read_picture(tmp_path / "a.png", 20), expected)
+    np.testing.assert_array_equal(Preparation(20)(open_rgb(tmp_path / "a.png")), expected)

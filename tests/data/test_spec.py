@@ -10,6 +10,7 @@ from official import images, write_png
 from macs.core.errors import MacsError
 from macs.data import DataSpec, ImageSet, load
 from macs.data.fingerprint import fingerprint
+from macs.data.preparation import Preparation
 from macs.data.spec import Part
 
 
@@ -38,12 +39,12 @@ def test_a_folder_is_loaded_again(photos, split, labelled):
     spec = through_json(before.spec)
     assert (spec.source, spec.split, spec.images, spec.parts) == (str(photos), split, len(before), ())
     assert spec.fingerprint == fingerprint(before)
-    assert same(spec.load(size=8), before)
+    assert same(spec.load(preparation=Preparation(8)), before)
 
 
 def test_a_folder_that_is_taken_as_it_is_is_loaded_again(photos):
     before = ImageSet.from_folder(photos, 8, mirror=False)
-    again = through_json(before.spec).load(size=8)
+    again = through_json(before.spec).load(preparation=Preparation(8))
     assert before.classes == again.classes == ("train", "val") and not again.mirror
     assert fingerprint(again) == fingerprint(before)
 
@@ -51,7 +52,7 @@ def test_a_folder_that_is_taken_as_it_is_is_loaded_again(photos):
 def test_a_npy_file_is_loaded_again_whatever_the_split(tmp_path):
     np.save(tmp_path / "images.npy", images(5, size=8))
     before = load(tmp_path / "images.npy", "train", size=8)
-    assert before.spec.split == "" and same(through_json(before.spec).load(size=8), before)
+    assert before.spec.split == "" and same(through_json(before.spec).load(preparation=Preparation(8)), before)
 
 
 def test_a_catalogue_set_is_loaded_again_by_its_name():
@@ -86,13 +87,13 @@ def test_what_is_no_longer_there_cannot_be_loaded_again(photos):
     write_png(photos / "train" / "a" / "0.png", images(1, size=8, seed=9)[0])
     expected, found = f"expected were 8 images with the fingerprint {spec.fingerprint}", "and here are 8 with"
     with pytest.raises(MacsError, match=f"{expected}, {found} [0-9a-f]{{12}} at 8 x 8 pixels"):
-        spec.load(size=8)
+        spec.load(preparation=Preparation(8))
     shutil.rmtree(photos / "train" / "a")
     with pytest.raises(MacsError, match="here are 4 with"):
-        spec.load(size=8)
+        spec.load(preparation=Preparation(8))
     shutil.rmtree(photos)
     with pytest.raises(MacsError, match="There is no file or folder"):
-        spec.load(size=8)
+        spec.load(preparation=Preparation(8))
 
 
 def test_images_from_nowhere_and_images_chosen_by_hand_cannot_be_loaded_again():

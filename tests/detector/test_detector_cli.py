@@ -252,7 +252,7 @@ def mistakes(root: Path) -> list[tuple[list[object], str]]:
         ),
         *((["calibrate", root / "run", *out, "--check", x], "--check, the share") for x in ("nan", "-1", "1", "inf")),
         *(
-            (["calibrate", root / "run", *out, "--size", x], "size of images in pixels")
+            (["calibrate", root / "run", *out, "--size", x], "size must be at least 1")
             for x in ("0", "-1", "1000000000")
         ),
         *((["export", root / "d.safetensors", "x.onnx", "--max-drop", x], "may cost") for x in ("nan", "-1", "inf")),

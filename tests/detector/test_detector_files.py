@@ -88,8 +88,10 @@ def test_the_label_is_json_that_other_tools_can_read(saved, detector):
         label = json.loads(file.metadata()["macs"])
     assert (label["format"], label["version"], label["macs"]) == ("macs-detector", 3, macs.__version__)
     assert label["net"] == "wrn-10-1" and label["classes"] == ["horizontal", "vertical", "plain"]
-    assert label["size"] == 16 and label["score"] == "msp" and label["recipe"] is None
-    assert "no normalisation" in label["preparation"] and "16" in label["preparation"]
+    assert label["score"] == "msp" and label["recipe"] is None
+    prepared = label["preparation"]
+    assert (prepared["size"], prepared["resize"], prepared["interpolation"]) == (16, 16, "bilinear")
+    assert prepared["mean"] == pytest.approx([125.3 / 255, 123.0 / 255, 113.9 / 255])
     assert label["calibration"]["thresholds"][0]["value"] == float(detector.thresholds())
 
 
@@ -172,6 +174,9 @@ def without(key: str):
     return lambda record: {name: value for name, value in record.items() if name != key}
 
 
+WORDS = {"version": 2, "preparation": "RGB; the shorter side resized to 16 pixels", "size": 16}  # before version 3
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -179,9 +184,17 @@ def without(key: str):
         ({"version": "x"}, "label.version must be a whole number, not 'x'"),
         ({"version": True}, "label.version must be a whole number, not 'True'"),
         ({"version": -1}, "version is -1"),
-        ({"normalisation": 3}, "label.normalisation must be an object"),
-        ({"normalisation": {"mean": [0, 0, 0]}}, r"label that macs did not write \(normalisation\)"),
-        ({"normalisation": {"mean": [0, 0, 0], "std": [1, 0, 1]}}, r"label that macs did not write \(normalisation\)"),
+        (WORDS | {"normalisation": 3}, "normalisation must have the keys mean, std"),
+        (WORDS | {"normalisation": {"mean": [0, 0, 0]}}, "normalisation must have the keys mean, std"),
+        (
+            WORDS | {"normalisation": {"mean": [0, 0, 0], "std": [1, 0, 1]}},
+            r"preparation: std\[1\] must be above 0",
+        ),
+        ({"preparation": 3}, "label.preparation: A Preparation is made from a table of settings, not 3"),
+        (
+            {"preparation": {"size": 16, "crop": 1}},
+            "There is no setting of Preparation called 'crop'",
+        ),
         ({"format": "macs-net"}, "not a detector: it says that it is a macs-net"),
         ({"format": ["x"] * 1000}, "not a detector"),
         ({"extra": 1}, "label must have the keys format, version, macs, net"),
@@ -194,12 +207,13 @@ def without(key: str):
         ({"classes": ["a", "b", "a"]}, "two classes are called 'a'"),
         ({"classes": ["a", "", "b"]}, "a class has no name"),
         ({"classes": [str(i) for i in range(10**5)]}, "it has 3 classes"),
-        ({"size": "16"}, "label.size must be a whole number"),
-        ({"size": True}, "label.size must be a whole number"),
-        ({"size": 16.0}, "label.size must be a whole number"),
-        ({"size": 10**9}, "size is 1000000000, which must be at least 1 and at most 1,024"),
-        ({"size": -1}, "size is -1"),
-        ({"size": 10**5000}, "damaged or no detector"),
+        ({"preparation": {"size": "16"}}, "size must be a whole number"),
+        ({"preparation": {"size": True}}, "size must be a whole number"),
+        ({"preparation": {"size": 16.5}}, "size must be a whole number"),
+        ({"preparation": {"size": 10**9}}, "size must be at least 1 and at most 1,024, not 1000000000"),
+        ({"preparation": {"size": -1}}, "size must be at least 1"),
+        ({"preparation": {"size": 10**5000}}, "damaged or no detector"),
+        (WORDS | {"size": -1}, "size must be at least 1"),
         ({"recipe": []}, "label.recipe must be an object"),
         ({"calibration": {}}, "label.calibration must have the keys keep, score"),
         ({"calibration": None}, "label.calibration must have the keys"),
@@ -233,16 +247,13 @@ def test_normalisation_travels_with_a_detector(known, tmp_path):
         assert loaded.net.normalise.values.mean == pytest.approx((0.5071, 0.4867, 0.4408))
 
 
-def test_detectors_of_version_2_had_no_settings(saved, tmp_path, detector):
-    old = forged(saved, tmp_path / "old.safetensors", without_keys=["settings"], version=2)
+def test_detectors_of_versions_1_and_2_normalise_as_they_did(saved, tmp_path, detector):
     images = noise(5, seed=1)
-    np.testing.assert_array_equal(Detector.load(old).predict(images).confidences, detector.predict(images).confidences)
-
-
-def test_detectors_of_version_1_normalise_as_they_did(saved, tmp_path, detector):
-    old = forged(saved, tmp_path / "old.safetensors", without_keys=["normalisation", "settings"], version=1)
-    images = noise(5, seed=1)
-    np.testing.assert_array_equal(Detector.load(old).predict(images).confidences, detector.predict(images).confidences)
+    values = {"mean": detector.preparation.mean, "std": detector.preparation.std}
+    for changes in ({"version": 1}, {"version": 1, "normalisation": None}, {"normalisation": values}):
+        old = Detector.load(forged(saved, tmp_path / "old.safetensors", without_keys=["settings"], **WORDS | changes))
+        assert old.preparation.geometry == detector.preparation.geometry
+        np.testing.assert_array_equal(old.predict(images).confidences, detector.predict(images).confidences)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +376,7 @@ def test_a_forged_list_of_tensors_is_damage(saved, tmp_path):
 
 def test_a_forged_file_without_a_mistake_loads(saved, tmp_path):
     """So that the tests above fail for what they change and not for how they change it."""
-    assert Detector.load(forged(saved, tmp_path / "forged.safetensors", size=20)).size == 20
+    assert Detector.load(forged(saved, tmp_path / "forged.safetensors", preparation={"size": 20})).size == 20
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import macs
 from macs.core.errors import MacsError
 from macs.data import ImageSet, load
+from macs.data.preparation import Preparation
 from macs.detector import Detector, export, files
 from macs.detector.export import session
 from tiny import noise
@@ -111,6 +112,8 @@ def test_the_file_says_in_words_what_it_takes_and_gives(exported, detector):
     onnx.checker.check_model(model, full_check=True)
     told = {entry.key: entry.value for entry in model.metadata_props}
     assert told["input"] == "raw uint8 RGB pixels 0..255, N x H x W x 3, no normalisation"
+    assert told["preparation"] == detector.preparation.describe()
+    assert Preparation.from_dict(json.loads(told["preparation.json"])) == detector.preparation
     assert json.loads(told["classes"]) == list(detector.classes)
     calibration = json.loads(told["calibration"])
     assert calibration["keep"] == 0.9 and calibration["thresholds"][0]["rank"] == 10

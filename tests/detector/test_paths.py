@@ -10,6 +10,7 @@ from PIL import Image
 
 from macs.core.errors import MacsError
 from macs.data import walking
+from macs.data.preparation import Preparation
 from macs.data.walking import in_batches
 from macs.detector.paths import find_images
 
@@ -118,9 +119,9 @@ def test_an_array_gives_its_images_by_number(tmp_path):
     found = list(find_images([tmp_path / "x.npy"]))
     assert [item.name for item in found] == [f"{tmp_path / 'x.npy'}[{i}]" for i in range(3)]
     for item, image in zip(found, images, strict=True):
-        np.testing.assert_array_equal(item.read(12), image)
+        np.testing.assert_array_equal(item.read(Preparation(12)), image)
     small = np.asarray(Image.fromarray(images[1]).resize((6, 6), Image.Resampling.BILINEAR))
-    np.testing.assert_array_equal(found[1].read(6), small)
+    np.testing.assert_array_equal(found[1].read(Preparation(6)), small)
     np.save(tmp_path / "bad.npy", np.zeros((3, 4)))
     (bad,) = find_images([tmp_path / "bad.npy"])
     with pytest.raises(MacsError, match="float64"):

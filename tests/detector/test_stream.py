@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from macs.core.errors import MacsError
+from macs.data.preparation import Preparation
 from macs.detector import stream
 from macs.detector.paths import Item
 from tiny import noise, stripes
@@ -91,10 +92,10 @@ def test_ten_times_the_images_take_no_more_memory(dots, monkeypatch):
     """At 64 x 64 pixels the larger number of images would take 49 MB if they were kept."""
     random = np.random.default_rng(0)
 
-    def read(size: int) -> np.ndarray:
+    def read(preparation: Preparation) -> np.ndarray:
         if random.random() < 0.01:
             raise MacsError("broken")
-        return np.zeros((size, size, 3), np.uint8)
+        return np.zeros((preparation.size, preparation.size, 3), np.uint8)
 
     def peak(count: int) -> int:
         monkeypatch.setattr(stream, "find_images", lambda paths: (Item(str(i), read) for i in range(count)))
@@ -104,7 +105,7 @@ def test_ten_times_the_images_take_no_more_memory(dots, monkeypatch):
         tracemalloc.stop()
         return highest
 
-    object.__setattr__(dots, "size", 64)
+    object.__setattr__(dots, "preparation", Preparation(64))
     peak(600)  # the first use of anything allocates what stays
     assert peak(4000) < 1.25 * peak(1000)
 

@@ -2,13 +2,16 @@
 
 import sys
 import warnings
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from macs import MacsError, nets
 from macs.core.errors import MacsWarning
+from macs.data import ImageSet
 from macs.nets._base import Dropout, ReluDropout
 
 
@@ -247,3 +250,36 @@ def test_relu_and_dropout_at_once_are_relu_then_dropout(memory_format):
     assert torch.allclose(ours, theirs) and torch.allclose(slope, their_slope)
     assert torch.equal(ReluDropout(0.3).eval()(before.clone()), before.relu())
     assert torch.equal(ReluDropout(0.0)(before.clone()), before.relu())
+
+
+def prepared_by(size: int, preparation: nets.Preparation | None = None) -> ImageSet:
+    images = ImageSet.from_array(np.zeros((2, size, size, 3), np.uint8))
+    return replace(images, preparation=preparation)
+
+
+def test_a_network_knows_how_pictures_become_its_pixels():
+    net = nets.build("wrn-10-1", classes=2)
+    assert net.preparation.geometry == nets.Preparation(32)
+    assert net.preparation.mean == pytest.approx((125.3 / 255, 123.0 / 255, 113.9 / 255), rel=1e-6)
+    imagenet = nets.Preparation(64, 72, "bicubic", *nets.NORMALISATIONS["imagenet"])
+    assert nets.build("wrn-10-1", classes=2, preparation=imagenet).preparation == imagenet
+    both = nets.build("wrn-10-1", 2, normalisation="half", preparation=imagenet)
+    assert both.preparation == imagenet.normalised(nets.NORMALISATIONS["half"])
+    before = net.normalise
+    net.preparation = nets.Preparation(64).normalised(net.preparation.normalisation)
+    assert net.normalise is before and net.preparation.size == 64
+
+
+def test_a_network_is_prepared_for_the_images_it_is_used_on():
+    own = nets.Preparation(32, 36, "bicubic", *nets.NORMALISATIONS["half"])
+    net = nets.build("wrn-10-1", classes=2, preparation=own)
+    assert nets.preparation_for(net, prepared_by(32)) == own
+    assert nets.preparation_for(net, prepared_by(24)) == nets.Preparation(24, mean=own.mean, std=own.std)
+    known = nets.Preparation(32, 40)
+    assert nets.preparation_for(net, prepared_by(32, known)) == known.normalised(own.normalisation)
+    assert nets.preparation_for(nn.Identity(), prepared_by(20)) == nets.Preparation(20)
+    mine = nn.Identity()
+    mine.preparation = own
+    assert nets.preparation_for(mine, prepared_by(32)) == own
+    mine.preparation = "as you like"
+    assert nets.preparation_of(mine) is None

@@ -84,8 +84,11 @@ def test_the_label_is_json_that_other_tools_can_read(net, tmp_path):
     with (tmp_path / "net.safetensors").open("rb") as file:  # the format: the header's length in 8 bytes, then JSON
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     label = json.loads(header["__metadata__"]["macs"])
-    expected = {"format": "macs-net", "version": 2, "name": "wrn-10-1", "classes": 10, "dropout": 0.2}
-    assert label.pop("normalisation")["std"] == pytest.approx([63.0 / 255, 62.1 / 255, 66.7 / 255], rel=1e-6)
+    expected = {"format": "macs-net", "version": 3, "name": "wrn-10-1", "classes": 10, "dropout": 0.2}
+    preparation = label.pop("preparation")
+    assert preparation.pop("mean") == pytest.approx([125.3 / 255, 123.0 / 255, 113.9 / 255], rel=1e-6)
+    assert preparation.pop("std") == pytest.approx([63.0 / 255, 62.1 / 255, 66.7 / 255], rel=1e-6)
+    assert preparation == {"size": 32, "resize": 32, "interpolation": "bilinear"}
     assert label == {**expected, "class_names": []}
 
 
@@ -109,6 +112,26 @@ def test_files_of_version_1_load(net, tmp_path):
     safetensors.torch.save_file(net.state_dict(), tmp_path / "net.safetensors", {"macs": json.dumps(label)})
     assert equal(nets.load(tmp_path), net)
     assert nets.class_names(tmp_path) == ()
+
+
+def test_files_of_version_2_load_with_their_normalisation(net, tmp_path):
+    label = {"format": "macs-net", "version": 2, "name": "wrn-10-1", "classes": 10, "dropout": 0.2, "class_names": []}
+    label["normalisation"] = {"mean": [0.5, 0.25, 0.125], "std": [0.5, 0.5, 1.0]}
+    safetensors.torch.save_file(net.state_dict(), tmp_path / "net.safetensors", {"macs": json.dumps(label)})
+    assert nets.load(tmp_path).preparation == nets.Preparation(mean=(0.5, 0.25, 0.125), std=(0.5, 0.5, 1.0))
+    mine = nets.load(tmp_path, preparation=nets.Preparation(64, 72, "bicubic"))
+    assert mine.preparation == nets.Preparation(64, 72, "bicubic")
+    nets.save(mine, tmp_path / "net.safetensors")
+    assert nets.load(tmp_path).preparation == mine.preparation
+
+
+@pytest.mark.usefixtures("tied_name")
+def test_the_preparation_of_a_users_own_network_travels_too(tmp_path):
+    net = nets.build("users_checkpoints:Tied", 2)
+    assert nets.preparation_of(net) is None
+    net.preparation = nets.Preparation(24, 28, "bicubic")
+    nets.save(net, tmp_path / "net.safetensors")
+    assert nets.preparation_of(nets.load(tmp_path, "users_checkpoints:Tied", 2)) == net.preparation
 
 
 @pytest.mark.parametrize("suffix", ["pt", "ckpt"])
@@ -199,8 +222,8 @@ def test_normalisation_travels_with_the_weights(tmp_path, given):
     nets.save(net, tmp_path / "net.safetensors")
     loaded = nets.load(tmp_path).eval()
     assert torch.equal(loaded(pixels), net(pixels))
-    assert nets.normalisation_of(loaded) == nets.normalisation_of(net)
-    assert nets.normalisation_of(loaded).mean == pytest.approx(values.mean)
+    assert loaded.preparation == net.preparation
+    assert loaded.preparation.mean == pytest.approx(values.mean)
     assert torch.equal(nets.load(tmp_path, "wrn-10-1", normalisation=values).eval()(pixels), net(pixels))
     assert not torch.equal(nets.load(tmp_path, normalisation="none").eval()(pixels), net(pixels))
 
@@ -209,7 +232,7 @@ def test_a_normalisation_changed_by_hand_is_saved(net, tmp_path):
     net.normalise.mean.fill_(0.25)
     net.normalise.std = torch.tensor(0.75)
     nets.save(net, tmp_path / "net.safetensors")
-    assert nets.normalisation_of(nets.load(tmp_path)) == nets.Normalisation((0.25,) * 3, (0.75,) * 3)
+    assert nets.load(tmp_path).preparation.normalisation == nets.Normalisation((0.25,) * 3, (0.75,) * 3)
     net.normalise = nn.Identity()
     with pytest.raises(MacsError, match=r"replaced by Identity; make it a nets.Normalise"):
         nets.save(net, tmp_path / "net.safetensors")
@@ -221,9 +244,9 @@ def test_a_file_that_may_expect_another_normalisation_is_pointed_out(tmp_path, n
     torch.save(nets.build(name, classes=2).state_dict(), path)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = nets.normalisation_of(nets.load(path, name, 2))
+        found = nets.load(path, name, 2).preparation
         assert [str(w.message).startswith(f"{path} does not say how") for w in caught] == [True] * warns
-        assert found == nets.normalisation_of(nets.build(name, 2))
+        assert found == nets.build(name, 2).preparation
         told = nets.load(path, name, 2, normalisation="openood-cifar10")
         nets.save(told, tmp_path / "net.safetensors")
         nets.load(tmp_path)
@@ -235,10 +258,10 @@ def test_normalisations_that_are_refused(tmp_path):
     with pytest.raises(MacsError, match="no normalisation called 'openood' .*did you mean 'openood-cifar10'"):
         nets.build("wrn-10-1", 2, normalisation="openood")
     for mean in ((0.1, 0.2), (0.1, 0.2, 125.0), (0.1, 0.2, -0.1), (0.1, 0.2, float("nan")), 0.5, ("a", "b", "c")):
-        with pytest.raises(MacsError, match="The mean of a normalisation is three numbers from 0 to 1"):
-            nets.Normalisation(mean, (1, 1, 1))
-    with pytest.raises(MacsError, match="must be above 0"):
-        nets.Normalisation((0, 0, 0), (1, 0, 1))
+        with pytest.raises(MacsError, match=r"mean(\[\d\])? must be (a list of 3|a number|at least 0 and at most 1)"):
+            nets.build("wrn-10-1", 2, normalisation=nets.Normalisation(mean, (1, 1, 1)))
+    with pytest.raises(MacsError, match=r"std\[1\] must be above 0"):
+        nets.build("wrn-10-1", 2, normalisation=nets.Normalisation((0, 0, 0), (1, 0, 1)))
     with pytest.raises(MacsError, match="normalises its pixels itself"):
         nets.build("users_checkpoints:Tied", 2, normalisation="oe")
 
@@ -410,7 +433,7 @@ def test_weights_that_are_not_finite_are_refused(net, tmp_path, value):
     ("label", "complaint"),
     [
         ({"format": "macs-detector"}, "is not a network: it says that it is a macs-detector"),
-        ({"version": 3, "new": 1}, "newer macs"),
+        ({"version": 4, "new": 1}, "newer macs"),
         ({"classes": "10"}, "label that macs did not write"),
         ({"classes": True}, "label that macs did not write"),
         ({"dropout": [0.1]}, "label that macs did not write"),

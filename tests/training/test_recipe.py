@@ -55,7 +55,7 @@ def test_the_margin_is_a_setting_of_the_method_and_given_once():
         ({"options": {"weight": math.nan}}, "options.weight must be a number or text or true or false, not nan"),
         ({"options": {"weight": [1]}}, "options.weight"),
         ({"options": {1: 1}}, "options"),
-        ({"augment": "blur"}, "auto, crop-flip, crop, none"),
+        ({"augment": "blur"}, "auto, crop-flip, crop, resized-crop, none"),
     ],
 )
 def test_wrong_values_are_refused(settings, words):

@@ -463,3 +463,11 @@ def test_one_image_more_than_a_batch_is_no_problem(outliers):
     history = macs.finetune(small_net(), few, outliers, recipe=replace(SHORT, epochs=1), progress=False)
     assert len(history) == 1
     assert isinstance(few, ImageSet)
+
+
+def test_a_network_takes_on_the_preparation_of_its_training_images(known, tmp_path):
+    net, preparation = small_net(), nets.Preparation(12, 14, "bicubic")
+    normalisation = net.preparation.normalisation
+    recipe = replace(PRETRAINING, epochs=1, batch_in=32, augment="resized-crop")
+    macs.pretrain(net, known.prepared(preparation), recipe=recipe, run=tmp_path / "run", progress=False)
+    assert net.preparation == preparation.normalised(normalisation) == nets.load(tmp_path / "run").preparation

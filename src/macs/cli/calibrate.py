@@ -101,7 +101,7 @@ def calibrate(
     )
     validation = load_unseen(trained.id, split, data, trained.size)
     if trained.trained_on is not None:
-        refuse_seen(validation, trained.id, split, trained.trained_on)
+        refuse_seen(validation, trained.trained_on)
     others, validation = validation.split(check) if check else (None, validation)
     unknown = {name: load_unseen(name, None, data, trained.size, labelled=False) for name in outliers or ()}
 

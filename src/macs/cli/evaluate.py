@@ -116,8 +116,8 @@ def evaluate(
 def _training_images(id: str, data: Path | None, size: int) -> "ImageSet":
     """The train split of the ID set. A folder without splits is the test set, to which nothing is fitted."""
     from macs.data import load
-    from macs.data.loading import undivided
+    from macs.data.loading import Place
 
-    if undivided(id):
+    if Place(id).undivided:
         raise MacsError(f"{id} is not divided into train and test; put its images into two such folders.")
     return load(id, "train", root=data, size=size)

@@ -63,9 +63,9 @@ def export(
     allowed_drop(max_drop)
     if int8 != (images is not None) or (ood and not int8):
         raise MacsError("--int8 needs --images to find its ranges; without it, leave --images and --ood out.")
-    size = read(detector)[0].size
-    known = load_unseen(images, split, data, size) if images is not None else None
-    unknown = {name: load(name, "test", root=data, size=size, labelled=False) for name in ood or ()}
+    preparation = read(detector)[0].preparation
+    known = load_unseen(images, split, data, preparation=preparation) if images is not None else None
+    unknown = {name: load(name, "test", root=data, preparation=preparation, labelled=False) for name in ood or ()}
 
     from macs.detector import Detector
     from macs.detector.export import INPUT

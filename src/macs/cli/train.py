@@ -128,7 +128,7 @@ def _train(
 
 def measuring(run: Path, id: str, data: Path | None) -> str:
     """The command that measures a run: on OOD sets that are there and fit its ID set, else on the user's own."""
-    from macs.data.loading import available, catalog_rows, undivided
+    from macs.data.loading import Place, available, catalog_rows
 
     sets = []
     if id in available():
@@ -136,6 +136,6 @@ def measuring(run: Path, id: str, data: Path | None) -> str:
         # The digits have OOD sets of their own.
         sets = [name for name in there if name != id and name.startswith("digits-") == id.startswith("digits")][:3]
     words = ["macs", "evaluate", str(run), "--ood", *(sets or ["FOLDER_OF_UNKNOWN_IMAGES"])]
-    words += ["--id", "FOLDER_OF_OTHER_KNOWN_IMAGES"] if undivided(id) else []
+    words += ["--id", "FOLDER_OF_OTHER_KNOWN_IMAGES"] if Place(id).undivided else []
     words += ["--data", str(data)] if data is not None and sets else []
     return shlex.join(words)

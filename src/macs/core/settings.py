@@ -56,6 +56,7 @@ class NotBlank:
         return "a name or a path"
 
 
+SIZE = 32  # edge of images, where nobody says otherwise
 Edge = Annotated[int, Span(1, 1024)]  # of square images, in pixels; more is a slip of the hand or an attack
 Weight = Annotated[float, Span(0, 1_000_000, usual=100)]  # of a term in a loss
 Name = Annotated[str, NotBlank()]

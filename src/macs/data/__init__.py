@@ -3,6 +3,7 @@
 from macs.data.imageset import ImageSet
 from macs.data.loading import available, catalog_rows, load
 from macs.data.loading import data_root as root
+from macs.data.preparation import Preparation
 from macs.data.spec import DataSpec
 
-__all__ = ["DataSpec", "ImageSet", "available", "catalog_rows", "load", "root"]
+__all__ = ["DataSpec", "ImageSet", "Preparation", "available", "catalog_rows", "load", "root"]

@@ -99,7 +99,7 @@ def read_parts(
     images, broken = 0, []
     for done, files in enumerate(sources, start=1):
         try:
-            images += len(entry.reader(Source(split, files, size=32)))
+            images += len(entry.reader(Source(split, files)))
         except MacsError as error:
             broken.append(str(error))
         progress(done, len(sources))

@@ -11,6 +11,7 @@ from macs.core.errors import MacsError
 from macs.core.files import kind_of
 from macs.data.folder import Progress
 from macs.data.imageset import ImageSet
+from macs.data.preparation import DEFAULT, Preparation
 
 Role = Literal["id", "outliers", "ood"]
 Layout = tuple[str, ...]  # files or folders that are read together, relative to the data root
@@ -49,12 +50,22 @@ def under(folders: str, *files: str) -> tuple[Layout, ...]:
 
 @dataclass(frozen=True)
 class Source:
-    """What a reader gets: where a split was found, and the size of the images wanted."""
+    """What a reader gets: where a split was found, and how pictures in it shall become pixels."""
 
     split: str
     files: tuple[Path, ...]
-    size: int
+    preparation: Preparation = DEFAULT
     progress: Progress | None = None
+
+    @property
+    def size(self) -> int:
+        return self.preparation.size
+
+    def folder(self, labelled: bool = True) -> ImageSet:
+        """The images of the folder that was found."""
+        return ImageSet.from_folder(
+            self.files[0], labelled=labelled, preparation=self.preparation, progress=self.progress
+        )
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,9 @@ class Dataset:
     packages: tuple[str, ...] = ()  # modules whose own files hold the images
     by_hand: str = ""  # what to do where the files are only given to people who register
 
-    def read(self, root: Path, split: str, size: int = 32, progress: Progress | None = None) -> ImageSet:
+    def read(
+        self, root: Path, split: str, preparation: Preparation = DEFAULT, progress: Progress | None = None
+    ) -> ImageSet:
         if split not in self.splits:
             raise MacsError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}.")
         if not self.installed():
@@ -79,8 +92,8 @@ class Dataset:
         files = self.find(root, split)
         if files is None:
             raise self.missing(root, split)
-        images = self.reader(Source(split, files, size, progress))
-        return replace(images.resized(size), name=self.name, mirror=self.mirror)
+        images = self.reader(Source(split, files, preparation, progress))
+        return replace(images.prepared(preparation), name=self.name, mirror=self.mirror)
 
     def installed(self) -> bool:
         """Are the packages there that the images come with?"""

@@ -7,7 +7,8 @@ from pathlib import Path
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.data.imageset import ImageSet
-from macs.data.loading import available, has_validation, inside
+from macs.data.loading import Place
+from macs.data.preparation import Preparation
 
 SHOWN = 10  # names of classes that a message lists
 
@@ -43,15 +44,23 @@ def warn_of_guessing(accuracy: float | None, classes: int, images: str) -> None:
         )
 
 
-def refuse_seen(images: ImageSet, spec: str, split: str | None, trained_on: str) -> None:
-    """Refuse images that a network was trained on, where that can be known: both are folders.
+def warn_of_preparation(images: ImageSet, wanted: Preparation | None) -> None:
+    """Point out images of the network's size that were not made ready as the network says that it wants them."""
+    found = images.preparation
+    if wanted is not None and found is not None and found.size == wanted.size and found != wanted.geometry:
+        warn(
+            f"{images.name} was prepared otherwise than the network wants it: the shorter side resized to "
+            f"{found.resize} ({found.interpolation}) instead of {wanted.resize} ({wanted.interpolation}); "
+            "load it with preparation=net.preparation."
+        )
 
-    `spec` and `split` are what the images were loaded by, and `trained_on` is the set that the network was trained on.
-    """
-    folders = [_folder(trained_on, "train"), _folder(spec, split or ("val" if has_validation(spec) else "test"))]
-    if None in folders:
+
+def refuse_seen(images: ImageSet, trained_on: str) -> None:
+    """Refuse images of the set that a network was trained on, where that can be known: both are folders."""
+    seen, given = Place(trained_on), Place(images.whole_name)
+    if not seen.kind == given.kind == "folder":
         return
-    training, place = (Path(str(folder)) for folder in folders)
+    training, place = seen.folder("train").resolve(), given.folder(images.origin.split).resolve()
     if place == training or training in place.parents or place in training.parents:
         raise MacsError(f"The network was trained on images of {place}; give other ID images with --images.")
     known = [name for name in images.files if _same_file(training / name, place / name)]
@@ -64,12 +73,6 @@ def refuse_seen(images: ImageSet, spec: str, split: str | None, trained_on: str)
             f"{len(known):,} of the {len(images):,} images of {place} are also in {training}, on which the network was "
             f"trained, as {known[0]} is: it is surer of these than of new ones, so take them out."
         )
-
-
-def _folder(spec: str, split: str) -> Path | None:
-    """The folder that a set's images come from, if they come from one."""
-    path = Path(spec).expanduser()
-    return inside(path, split).resolve() if spec not in available() and path.is_dir() else None
 
 
 def _same_file(one: Path, other: Path) -> bool:

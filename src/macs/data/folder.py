@@ -1,16 +1,23 @@
 """A folder of images: which files it holds, and their pixels, decoded by threads."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
 from macs.data.ahead import DECODERS, map_ahead
-from macs.data.pictures import SUFFIXES, read_picture
-from macs.data.pixels import Index, Pixels, positions
+from macs.data.pictures import SUFFIXES, open_rgb
+from macs.data.pixels import Index, positions
+from macs.data.preparation import Preparation
 from macs.data.walking import folders_in, printable_name, walk
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Progress = Callable[[int, int], None]  # images done, images in all
 
@@ -45,14 +52,16 @@ def labels_by_folder(folder: Path, names: Sequence[str]) -> tuple[NDArray[np.int
     return labels, tuple(map(printable_name, number))
 
 
-def decode(root: Path, names: Sequence[str], size: int, progress: Progress | None = None) -> NDArray[np.uint8]:
+def decode(
+    root: Path, names: Sequence[str], preparation: Preparation, progress: Progress | None = None
+) -> NDArray[np.uint8]:
     """The images of the named files, len(names) x size x size x 3."""
-    images = np.empty((len(names), size, size, 3), np.uint8)
+    images = np.empty((len(names), preparation.size, preparation.size, 3), np.uint8)
 
     def fill(start: int) -> int:
         stop = min(start + BLOCK, len(names))
         for i in range(start, stop):
-            images[i] = read_picture(root / names[i], size)
+            images[i] = preparation(open_rgb(root / names[i]))
         return stop
 
     for done in map_ahead(fill, range(0, len(names), BLOCK), threads=DECODERS, ahead=2 * DECODERS):
@@ -62,23 +71,29 @@ def decode(root: Path, names: Sequence[str], size: int, progress: Progress | Non
 
 
 class FolderPixels:
-    """Images decoded from their files every time they are asked for: for sets too large for memory."""
+    """Images in files: decoded once and kept where that fits easily into memory, otherwise whenever they are asked for.
 
-    def __init__(self, root: Path, names: Sequence[str], size: int) -> None:
-        self.root, self.names, self.size = root, tuple(names), size
+    The original pictures stay within reach, for training transforms that cut from them.
+    """
+
+    def __init__(
+        self, root: Path, names: Sequence[str], preparation: Preparation, progress: Progress | None = None
+    ) -> None:
+        self.root, self.names, self.preparation = root, tuple(names), preparation
+        fits = np.prod(self.shape) <= EAGER_BYTES
+        self.decoded = decode(root, names, preparation, progress) if fits else None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self.names), self.size, self.size, 3)
+        return (len(self.names), self.preparation.size, self.preparation.size, 3)
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __getitem__(self, index: Index, /) -> NDArray[np.uint8]:
-        return decode(self.root, [self.names[i] for i in positions(index, len(self))], self.size)
+        if self.decoded is not None:
+            return self.decoded[index]
+        return decode(self.root, [self.names[i] for i in positions(index, len(self))], self.preparation)
 
-
-def folder_pixels(root: Path, names: Sequence[str], size: int, progress: Progress | None = None) -> Pixels:
-    """Decoded at once where that fits easily into memory, otherwise as they are asked for."""
-    lazy = FolderPixels(root, names, size)
-    return decode(root, names, size, progress) if np.prod(lazy.shape) <= EAGER_BYTES else lazy
+    def picture(self, i: int) -> Image.Image:
+        return open_rgb(self.root / self.names[i])

@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from macs.core.errors import MacsError
 from macs.core.files import input_folder, user_path
 from macs.data.fingerprint import fingerprint, short_hash
-from macs.data.folder import Progress, folder_pixels, images_under, labels_by_folder
-from macs.data.pictures import check_size
+from macs.data.folder import FolderPixels, Progress, images_under, labels_by_folder
 from macs.data.pixels import Chosen, Pixels, Resized, check_images
-from macs.data.spec import MEMORY, DataSpec, Part
+from macs.data.preparation import Preparation, chosen
+from macs.data.spec import IN_MEMORY, DataSpec, Part
 from macs.data.walking import printable_name
 
 MAX_CLASSES = 1_000_000  # labels beyond it are no class numbers
@@ -31,7 +31,8 @@ class ImageSet:
     classes: tuple[str, ...] = ()
     mirror: bool = True  # False where a mirror image means something else, as it does for digits
     files: tuple[str, ...] = ()  # where each image came from, if each came from a file
-    origin: DataSpec | None = None  # what the set was loaded by; `spec` adds what can only be said of the images
+    origin: DataSpec = IN_MEMORY  # what the set was loaded by; `spec` adds what can only be said of the images
+    preparation: Preparation | None = None  # how pictures became these pixels; None where they came as pixels
 
     def __post_init__(self) -> None:
         check_images(self.name, self.pixels)
@@ -71,31 +72,43 @@ class ImageSet:
     def from_folder(
         cls,
         path: str | Path,
-        size: int = 32,
+        size: int | None = None,
         *,
         name: str = "",
         labelled: bool = True,
         mirror: bool = True,
         progress: Progress | None = None,
+        preparation: Preparation | None = None,
     ) -> ImageSet:
-        """Every image below a folder, in sorted order: shorter side resized to `size`, centre cropped.
+        """Every image below a folder, in sorted order: shorter side resized to `size` (32), centre cropped.
+
+        What else a network's preparation says is done by `preparation=net.preparation` instead of `size`.
 
         The folders directly inside it name the classes, as for torchvision's ImageFolder; images that all lie flat
         have no labels, and neither have any if `labelled` is False. Small folders are decoded at once, larger ones as
         they are used.
         """
-        folder, size = input_folder(path), check_size(size)
+        folder, preparation = input_folder(path), chosen(size, preparation)
         names = images_under(folder)
         labels, classes = labels_by_folder(folder, names) if labelled else (None, ())
-        pixels = folder_pixels(folder, names, size, progress)
+        pixels = FolderPixels(folder, names, preparation, progress)
         files, origin = tuple(map(printable_name, names)), DataSpec(printable_name(path), labelled=labelled)
-        return cls(name or folder.resolve().name, pixels, labels, classes, mirror, files, origin)
+        name = name or folder.resolve().name
+        return cls(name, pixels, labels, classes, mirror, files, origin, preparation.geometry)
 
     @classmethod
-    def from_files(cls, paths: str | Path | Sequence[str | Path], size: int = 32, *, name: str = "images") -> ImageSet:
+    def from_files(
+        cls,
+        paths: str | Path | Sequence[str | Path],
+        size: int | None = None,
+        *,
+        name: str = "images",
+        preparation: Preparation | None = None,
+    ) -> ImageSet:
         """The images in the given files, in the given order, without labels."""
         names = [str(user_path(path)) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-        return cls(name, folder_pixels(Path(), names, check_size(size)), files=tuple(map(printable_name, names)))
+        preparation, files = chosen(size, preparation), tuple(map(printable_name, names))
+        return cls(name, FolderPixels(Path(), names, preparation), files=files, preparation=preparation.geometry)
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -108,14 +121,13 @@ class ImageSet:
     @property
     def spec(self) -> DataSpec:
         """Where the images come from, and their fingerprint as they are now."""
-        origin = self.origin or DataSpec(MEMORY)
-        whole = origin.whole if origin.parts else len(self)
-        return replace(origin, mirror=self.mirror, images=len(self), whole=whole, fingerprint=fingerprint(self))
+        whole = self.origin.whole if self.origin.parts else len(self)
+        return replace(self.origin, mirror=self.mirror, images=len(self), whole=whole, fingerprint=fingerprint(self))
 
     @property
     def whole_name(self) -> str:
         """The name of the set that these images were drawn from: `load` takes it, where it gave that set."""
-        return self.name.removesuffix(self.origin.note(len(self))) if self.origin else self.name
+        return self.name.removesuffix(self.origin.note(len(self)))
 
     def name_of(self, i: int) -> str:
         """What to call image i in a message or a table: its file, or its place in the set."""
@@ -138,7 +150,7 @@ class ImageSet:
         return one, self._drawn(np.sort(order[count:]), Part("rest", count, seed))
 
     def _drawn(self, chosen: NDArray[np.int64], part: Part) -> ImageSet:
-        origin = (self.origin or DataSpec(MEMORY)).drawn(part, len(self))
+        origin = self.origin.drawn(part, len(self))
         return replace(
             self,
             name=self.whole_name + origin.note(len(chosen)),
@@ -148,9 +160,18 @@ class ImageSet:
             origin=origin,
         )
 
-    def resized(self, size: int) -> ImageSet:
-        """The same images at another size, resized as they are read."""
-        return self if check_size(size) == self.size else replace(self, pixels=Resized(self.pixels, size))
+    def resized(self, to: int | Preparation) -> ImageSet:
+        """The same images at another size, resized as they are read; those that have it already stay as they are."""
+        preparation = to if isinstance(to, Preparation) else Preparation(to)
+        return self if preparation.size == self.size else self.prepared(preparation)
+
+    def prepared(self, preparation: Preparation) -> ImageSet:
+        """The same images as a network wants them, unless they are so already; prepared as they are read."""
+        wanted = preparation.geometry
+        if self.preparation == wanted:
+            return self
+        pixels = Resized(self.pixels, wanted) if wanted.changes(self.size) else self.pixels
+        return replace(self, pixels=pixels, preparation=wanted)
 
 
 def require_images(images: object, what: str) -> ImageSet:
@@ -172,7 +193,7 @@ def require_images(images: object, what: str) -> ImageSet:
 def require_sets(sets: object, what: str) -> dict[str, ImageSet]:
     """The same for several sets by name."""
     if not isinstance(sets, Mapping):
-        raise MacsError(f"The {what} must be a dict of ImageSets by name, not of type {type(sets).__name__}.")
+        raise MacsError(f"The {what} must be a dict of ImageSets by name, not a {type(sets).__name__}.")
     return {name: require_images(images, f"{what} called {name!r}") for name, images in sets.items()}
 
 

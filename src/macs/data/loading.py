@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from macs.data.catalog import catalog
 from macs.data.dataset import Dataset, Role
 from macs.data.folder import Progress
 from macs.data.imageset import ImageSet
-from macs.data.pictures import check_size
+from macs.data.preparation import Preparation, chosen
 from macs.data.readers import read_npy
 from macs.data.spec import DataSpec
 from macs.data.walking import printable_name
@@ -42,54 +43,106 @@ def available() -> list[str]:
     return catalog.available()
 
 
+@dataclass(frozen=True)
+class Place:
+    """What a name or a path means: a dataset of the catalogue, a folder of images, or a file of them."""
+
+    spec: str | Path
+
+    @property
+    def path(self) -> Path:
+        return user_path(self.spec)
+
+    @property
+    def kind(self) -> Literal["dataset", "folder", "file"] | None:
+        """None where there is nothing of that name."""
+        if self.spec in available():
+            return "dataset"
+        there = kind_of(self.path)
+        if there is None:
+            return "dataset" if isinstance(self.spec, str) and ":" in self.spec else None
+        return "folder" if there == "a folder" else "file"
+
+    @property
+    def dataset(self) -> Dataset:
+        entry = catalog[str(self.spec)]
+        if not isinstance(entry, Dataset):  # 'module:Name' may be anything
+            raise MacsError(f"{self.spec} is no dataset; decorate its reader with @macs.data.catalog.dataset(...).")
+        return entry
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that it is divided into; none where all of its images are one set."""
+        if self.kind == "dataset":
+            return list(self.dataset.splits)
+        return [name for name in SPLITS if kind_of(self.path / name) == "a folder"]
+
+    @property
+    def undivided(self) -> bool:
+        """Whether it is a folder without splits: a network trained on it has seen all of its images."""
+        return self.kind == "folder" and not self.splits
+
+    @property
+    def unseen(self) -> str:
+        """The split with images that a network was not trained on: the validation images, else the test images."""
+        return "val" if "val" in self.splits else "test"
+
+    def folder(self, split: str) -> Path:
+        """Where the images of a split lie, if they are in a folder: never train and test images together."""
+        splits = self.splits if split else []
+        if splits and split not in splits:
+            raise MacsError(
+                f"The folder {self.path} is divided into {', '.join(splits)} and has no {split}; name one of these."
+            )
+        return self.path / split if splits else self.path
+
+
 def load(
     spec: str | Path,
     split: str = "test",
     root: str | Path | None = None,
-    size: int = 32,
+    size: int | None = None,
     progress: Progress | None = None,
     *,
     labelled: bool = True,
+    preparation: Preparation | None = None,
 ) -> ImageSet:
-    """The images of a dataset of the catalogue, of a .npy file, or of a folder, at `size` x `size`.
+    """The images of a dataset of the catalogue, of a .npy file, or of a folder, at `size` x `size` (32 x 32).
 
     A folder with train, val or test inside is read from the one that `split` names; any other folder and a .npy file
     are one set, whatever the split. The folders inside it are the classes, unless `labelled` is False, as is right for
-    outliers: then images may lie anywhere. An empty `split` takes a folder as it is, divided or not. `progress(done,
-    total)` hears of images as they are decoded. The set is named by its spec, so that its name loads it again.
+    outliers: then images may lie anywhere. An empty `split` takes a folder as it is, divided or not. A network that
+    wants more than a size says so by `preparation=net.preparation`. `progress(done, total)` hears of images as they are
+    decoded. The set is named by its spec, so that its name loads it again.
     """
-    images = _load(spec, split, root, check_size(size), progress, labelled)
-    divided = spec in available() or splits_of(spec)
-    origin = DataSpec(printable_name(spec), split if divided else "", labelled=labelled)
+    place, preparation = Place(spec), chosen(size, preparation)
+    if place.kind == "dataset":
+        images = place.dataset.read(data_root(root), split, preparation, progress)
+    else:
+        images = _load(place, split, preparation, progress, labelled)
+    origin = DataSpec(printable_name(spec), split if place.splits else "", labelled=labelled)
     return replace(images, name=str(spec), origin=origin)
 
 
-def _load(
-    spec: str | Path, split: str, root: str | Path | None, size: int, progress: Progress | None, labelled: bool
-) -> ImageSet:
-    path = user_path(spec)
-    named = isinstance(spec, str) and spec in available()
-    kind = None if named else kind_of(path)
-    if isinstance(spec, str) and (named or (":" in spec and kind is None)):
-        entry = catalog[spec]
-        if not isinstance(entry, Dataset):
-            raise MacsError(f"{spec} is no dataset; decorate its reader with @macs.data.catalog.dataset(...).")
-        return entry.read(data_root(root), split, size, progress)
-    if kind is not None and split not in ("", *SPLITS):
+def _load(place: Place, split: str, preparation: Preparation, progress: Progress | None, labelled: bool) -> ImageSet:
+    """A folder or a file."""
+    path = place.path
+    if place.kind is None:
+        if isinstance(place.spec, Path) or len(path.parts) > 1 or path.suffix:
+            names = ", ".join(available())
+            raise MacsError(f"There is no file or folder {path}; check the path, or name one of: {names}.")
+        raise unknown("dataset", place.spec, available())
+    if split not in ("", *SPLITS):
         raise unknown("split", split, list(SPLITS))
-    if kind == "a folder":
-        folder = inside(path, split)
-        images = ImageSet.from_folder(folder, size, labelled=labelled, progress=progress)
+    if place.kind == "folder":
+        folder = place.folder(split)
+        images = ImageSet.from_folder(folder, labelled=labelled, progress=progress, preparation=preparation)
         if split == "train" and images.labels is not None:
             check_classes(folder, images.classes, images.labels)
         return images
-    if kind is not None and path.suffix == ".npy":
-        return ImageSet(path.name, read_npy(path)).resized(size)
-    if kind is not None:
+    if path.suffix != ".npy":
         raise MacsError(f"Cannot load {path}: give a folder of images, a .npy file or the name of a dataset.")
-    if isinstance(spec, Path) or len(path.parts) > 1 or path.suffix:
-        raise MacsError(f"There is no file or folder {path}; check the path, or name one of: {', '.join(available())}.")
-    raise unknown("dataset", spec, available())
+    return ImageSet(path.name, read_npy(path)).prepared(preparation)
 
 
 def check_classes(folder: Path, classes: Sequence[str], labels: NDArray[np.int64]) -> None:
@@ -100,43 +153,22 @@ def check_classes(folder: Path, classes: Sequence[str], labels: NDArray[np.int64
         raise MacsError(f"The class folder {empty} holds no images to train on; fill it, or remove it.")
 
 
-def splits_of(folder: str | Path) -> list[str]:
-    """The splits that a folder is divided into; none if it is not, or is no folder."""
-    return [name for name in SPLITS if kind_of(user_path(folder) / name) == "a folder"]
-
-
-def inside(folder: Path, split: str) -> Path:
-    """The folder of a split, where a folder is divided into splits: never train and test images together."""
-    splits = splits_of(folder)
-    if not splits or not split:
-        return folder
-    if split not in splits:
-        raise MacsError(
-            f"The folder {folder} is divided into {', '.join(splits)} and has no {split}; name one of these."
-        )
-    return folder / split
-
-
-def undivided(spec: str) -> bool:
-    """Whether this names a folder without splits: a network trained on it has seen all of its images."""
-    return spec not in available() and kind_of(user_path(spec)) == "a folder" and not splits_of(spec)
-
-
-def has_validation(spec: str) -> bool:
-    """Whether a dataset of the catalogue, or a folder, has a validation split."""
-    return "val" in (catalog[spec].splits if spec in available() else splits_of(spec))
-
-
 def load_unseen(
-    spec: str, split: str | None = None, root: str | Path | None = None, size: int = 32, *, labelled: bool = True
+    spec: str,
+    split: str | None = None,
+    root: str | Path | None = None,
+    size: int | None = None,
+    *,
+    labelled: bool = True,
+    preparation: Preparation | None = None,
 ) -> ImageSet:
     """Images to calibrate on: the split named, else the validation images, else the test images.
 
     Where there are splits, the name says which of them these are.
     """
-    part = split or ("val" if has_validation(spec) else "test")
-    images = load(spec, part, root=root, size=size, labelled=labelled)
-    return replace(images, name=f"{images.name}{images.origin.note(len(images))}" if images.origin else images.name)
+    part = split or Place(spec).unseen
+    images = load(spec, part, root=root, size=size, labelled=labelled, preparation=preparation)
+    return replace(images, name=f"{images.name}{images.origin.note(len(images))}")
 
 
 @dataclass(frozen=True)

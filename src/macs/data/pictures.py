@@ -1,4 +1,4 @@
-"""One image file -> one square RGB image, whatever the file holds."""
+"""One image file -> an RGB picture, whatever the file holds; and a picture -> a square of pixels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
 from macs.core.files import input_file
-from macs.core.settings import Edge, typed
 
 if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
     from PIL import Image
@@ -18,16 +17,6 @@ if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
 # Only formats that hold pixels and nothing to execute: Pillow would otherwise hand an EPS to Ghostscript.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
-
-
-def check_size(size: object) -> int:
-    """The edge of square images in pixels, refused where it cannot be one."""
-    return int(typed("The size of images in pixels", size, Edge))
-
-
-def read_picture(path: Path, size: int) -> NDArray[np.uint8]:
-    """The image in a file, size x size x 3."""
-    return fit(open_rgb(path), size)
 
 
 def open_rgb(path: Path) -> Image.Image:
@@ -56,6 +45,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
     """
     from PIL import Image
 
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
     if image.mode == "F":
         raise ValueError("its pixels are floating-point numbers of no known range")
     if image.mode.startswith("I"):  # "I;16" and its byte orders, or "I", in which 16-bit files arrive at times
@@ -69,22 +60,33 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def fit(image: Image.Image, size: int) -> NDArray[np.uint8]:
-    """The shorter side resized to `size` (bilinear with antialiasing), then the centre cropped: size x size x 3.
+def fit(image: Image.Image, size: int, resize: int = 0, interpolation: str = "bilinear") -> NDArray[np.uint8]:
+    """The shorter side resized to `resize`, or else to `size`, then the centre cropped: size x size x 3.
 
-    Within one grey level the pixels of torchvision's Resize(size) and CenterCrop(size), on which the published numbers
-    rest, but only those that the crop keeps are computed.
+    Within one grey level, or two where `resize` is not `size`, the pixels of torchvision's Resize(resize) and
+    CenterCrop(size), on which the published numbers rest, but only those that the crop keeps are computed.
+    """
+    shorter = resize or size
+    if image.size == (size, size) == (shorter, shorter):
+        return np.asarray(image)
+    (left, right), (top, bottom) = (kept(edge, min(image.size), shorter, size) for edge in image.size)
+    return resized(image, (left, top, right, bottom), size, interpolation)
+
+
+def resized(
+    image: Image.Image, box: tuple[float, float, float, float], size: int, interpolation: str = "bilinear"
+) -> NDArray[np.uint8]:
+    """What a box (left, top, right, bottom) holds of an image as size x size x 3 pixels, with antialiasing.
+
+    Pixels around the box count for those at its edge, as if the whole image had been resized and then cropped.
     """
     from PIL import Image
 
-    if image.size == (size, size):
-        return np.asarray(image)
-    (left, right), (top, bottom) = (kept(edge, min(image.size), size) for edge in image.size)
-    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, right, bottom)))
+    return np.asarray(image.resize((size, size), Image.Resampling[interpolation.upper()], box=box))
 
 
-def kept(edge: int, shorter: int, size: int) -> tuple[float, float]:
-    """The stretch of an edge, in source pixels, that the centre crop keeps once `shorter` has become `size`."""
-    resized = int(size * edge / shorter)
+def kept(edge: int, shorter: int, resize: int, size: int) -> tuple[float, float]:
+    """The stretch of an edge, in source pixels, that the centre crop keeps once `shorter` has become `resize`."""
+    resized = int(resize * edge / shorter)
     start = round((resized - size) / 2)
     return start * edge / resized, (start + size) * edge / resized

@@ -1,19 +1,24 @@
 """Where the pixels of an image set come from: anything that gives uint8 images, N x H x W x 3, for a slice or an index.
 
 An array is such a source already. The ones here stand in front of a file or another source and copy nothing until they
-are asked.
+are asked. A source whose images were prepared may still have the original pictures: `picture` gives one of them.
 """
+
+from __future__ import annotations
 
 import mmap as mmap_module
 from collections.abc import Sequence
 from mmap import mmap
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
-from macs.data.pictures import fit
+from macs.data.preparation import Preparation
+
+if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
+    from PIL import Image
 
 Index = slice | NDArray[np.integer]
 MADV_DONTNEED: int | None = getattr(mmap_module, "MADV_DONTNEED", None)  # Windows has none
@@ -28,6 +33,16 @@ class Pixels(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: Index, /) -> NDArray[np.uint8]: ...
+
+
+def picture(pixels: Pixels, i: int) -> Image.Image:
+    """The original of image i where its source still has it, otherwise its pixels as they are."""
+    from PIL import Image
+
+    if hasattr(pixels, "picture"):
+        original: Image.Image = pixels.picture(i)
+        return original
+    return Image.fromarray(pixels[i : i + 1][0])
 
 
 def check_images(where: object, pixels: Pixels) -> None:
@@ -102,6 +117,9 @@ class Chosen:
     def __getitem__(self, index: Index, /) -> NDArray[np.uint8]:
         return self.source[self.index[index]]
 
+    def picture(self, i: int) -> Image.Image:
+        return picture(self.source, int(self.index[i]))
+
 
 class Joined:
     """Several sources one after the other: ImageNet-32 comes in ten files, and joining them would hold it twice."""
@@ -127,16 +145,20 @@ class Joined:
             images[here] = self.parts[number][wanted[here] - start]
         return images
 
+    def picture(self, i: int) -> Image.Image:
+        number = int(np.searchsorted(self.ends, i, side="right"))
+        return picture(self.parts[number], i - int(self.ends[number]) + len(self.parts[number]))
+
 
 class Resized:
-    """Another source at another size, resized as images from a folder are."""
+    """Images of another source, prepared as pictures from a folder are."""
 
-    def __init__(self, source: Pixels, size: int) -> None:
-        self.source, self.size = source, size
+    def __init__(self, source: Pixels, preparation: Preparation) -> None:
+        self.source, self.preparation = source, preparation
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self.source), self.size, self.size, 3)
+        return (len(self.source), self.preparation.size, self.preparation.size, 3)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -145,7 +167,10 @@ class Resized:
         from PIL import Image
 
         images = self.source[index]
-        resized = np.empty((len(images), self.size, self.size, 3), np.uint8)
+        prepared = np.empty((len(images), *self.shape[1:]), np.uint8)
         for i, image in enumerate(images):
-            resized[i] = fit(Image.fromarray(image), self.size)
-        return resized
+            prepared[i] = self.preparation(Image.fromarray(image))
+        return prepared
+
+    def picture(self, i: int) -> Image.Image:
+        return picture(self.source, i)

@@ -7,13 +7,19 @@ There is one implementation, so that training, evaluation and deployment cannot 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from macs.core import settings
 from macs.core.errors import MacsError
-from macs.core.settings import Edge, Span
+from macs.core.settings import SIZE, Edge, Span
+from macs.data.pictures import fit, resized, to_rgb
 
-SIZE = 32  # edge of images, where nobody says otherwise
+if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
+    from PIL import Image
+
 Level = Annotated[float, Span(0, 1)]  # of a channel whose pixels lie in [0, 1]
 Spread = Annotated[float, Span(0, 1, open="least")]  # pixels are divided by it
 
@@ -56,6 +62,15 @@ class Preparation:
                 f"{self.resize}; give a resize of at least {self.size}."
             )
 
+    def __call__(self, picture: Image.Image) -> NDArray[np.uint8]:
+        """size x size x 3 pixels, 0..255. Normalisation happens inside the network, where it cannot be forgotten."""
+        return fit(to_rgb(picture), self.size, self.resize, self.interpolation)
+
+    def cut(self, picture: Image.Image, box: tuple[int, int, int, int]) -> NDArray[np.uint8]:
+        """Another part of a picture than the centre (left, top, right, bottom), squeezed into the same square."""
+        part = to_rgb(picture).crop(box)
+        return resized(part, (0, 0, *part.size), self.size, self.interpolation)
+
     @property
     def geometry(self) -> Preparation:
         """What of it decides the pixels: all but mean and std."""
@@ -87,6 +102,9 @@ class Preparation:
     def from_dict(cls, told: Any) -> Preparation:
         """What `as_dict` gave, also by way of JSON or TOML."""
         return settings.from_dict(cls, told)
+
+
+DEFAULT = Preparation()
 
 
 def chosen(size: int | None, preparation: Preparation | None) -> Preparation:

@@ -12,6 +12,7 @@ from macs.core.errors import MacsError
 if TYPE_CHECKING:
     from macs.data.folder import Progress
     from macs.data.imageset import ImageSet
+    from macs.data.preparation import Preparation
 
 MEMORY = "memory"  # the source of images that came from no place to load them from
 
@@ -65,10 +66,12 @@ class DataSpec:
         """The spec of a part of these images, which are `whole` in number if they are no part themselves."""
         return replace(self, parts=(*self.parts, part), whole=self.whole if self.parts else whole)
 
-    def load(self, root: str | Path | None = None, size: int = 32, progress: Progress | None = None) -> ImageSet:
+    def load(
+        self, root: str | Path | None = None, preparation: Preparation | None = None, progress: Progress | None = None
+    ) -> ImageSet:
         """The images, read again; refused if they are not those that this spec was made from.
 
-        `size` must be the one that they had, since a fingerprint is that of prepared pixels.
+        `preparation` must be the one that they had, since a fingerprint is that of prepared pixels.
         """
         from macs.data.loading import load  # it makes image sets, and they have a DataSpec
 
@@ -82,7 +85,7 @@ class DataSpec:
                 f"{self} were chosen by hand, and only the hash of their positions is known; "
                 "load the whole set and choose them again."
             )
-        images = load(self.source, self.split, root, size, progress, labelled=self.labelled)
+        images = load(self.source, self.split, root, progress=progress, labelled=self.labelled, preparation=preparation)
         images = replace(images, mirror=self.mirror)
         for part in self.parts:
             images = images.split(part.count, part.seed)[part.side == "rest"]
@@ -94,3 +97,6 @@ class DataSpec:
                 f"{images.size} pixels; get the same images, or give the same preparation."
             )
         return images
+
+
+IN_MEMORY = DataSpec(MEMORY)

@@ -13,9 +13,10 @@ from torch import nn
 from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.fitness import few, same_classes, warn_of_guessing
+from macs.data.fitness import few, same_classes, warn_of_guessing, warn_of_preparation
 from macs.data.imageset import require_images, require_sets
 from macs.data.pixels import Resized
+from macs.data.preparation import DEFAULT, Preparation
 from macs.detector.calibration import Calibration, calibrate, share_to_keep
 from macs.detector.label import wrong_names
 from macs.inference import outputs_of
@@ -59,7 +60,7 @@ class Detector:
     score: Score
     classes: tuple[str, ...]
     recipe: Mapping[str, Any] | None  # what the network was trained with, for the record
-    size: int  # edge of the images, known from the calibration on
+    preparation: Preparation  # of pictures for the network, known from the calibration on
     calibration: Calibration | None
 
     def __init__(
@@ -68,7 +69,7 @@ class Detector:
         score: Score | str = "msp",
         classes: tuple[str, ...] = (),
         recipe: Mapping[str, Any] | None = None,
-        size: int = 0,
+        preparation: Preparation = DEFAULT,
         calibration: Calibration | None = None,
     ) -> None:
         score = scores.get(score)
@@ -78,7 +79,7 @@ class Detector:
                 "measure it with `macs evaluate`, and take another score for a detector."
             )
         score = scores.ready(score, net) if score.fitted else score
-        values = (net, score, classes, recipe, size, calibration)
+        values = (net, score, classes, recipe, preparation, calibration)
         for each, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, each.name, value)
 
@@ -128,6 +129,7 @@ class Detector:
             bound = self.score.fit(scores.last_layer(self.net, validation))
             return replace(self, score=bound).calibrate(validation, keep, per_class, outliers, check, progress)
         classes = self._class_names(validation)
+        warn_of_preparation(validation, nets.preparation_of(self.net))
         answers = self._ask(validation, progress)
         record = calibrate(
             answers.confidences,
@@ -140,7 +142,8 @@ class Detector:
             data=validation.name,
         )
         warn_of_guessing(record.accuracy, len(classes), validation.name)
-        detector = replace(self, classes=classes, size=validation.size, calibration=record)
+        preparation = nets.preparation_for(self.net, validation)
+        detector = replace(self, classes=classes, preparation=preparation, calibration=record)
         if check is not None:
             verdicts = detector.predict(check, progress=progress)
             record = record.checked(verdicts.predictions, ~verdicts.is_ood)
@@ -158,12 +161,9 @@ class Detector:
         return self.calibration
 
     @property
-    def preparation(self) -> str:
-        """What happens to an image before the network, in words."""
-        return (
-            f"RGB; the shorter side resized to {self.size} pixels (bilinear with antialiasing), "
-            f"the centre {self.size} x {self.size} cropped; pixels stay raw uint8 0..255, no normalisation"
-        )
+    def size(self) -> int:
+        """Edge of the images that the network sees."""
+        return self.preparation.size
 
     def predict(
         self, images: ImageSet | NDArray[np.uint8], *, threshold: float | None = None, progress: bool = False
@@ -173,7 +173,7 @@ class Detector:
         Images of another size are resized and cropped as files are. `threshold` overrides the calibrated one.
         """
         tau = self.thresholds(threshold)
-        return self.judge(self._ask(_image_set(images, self.size), progress), tau)
+        return self.judge(self._ask(_image_set(images, self.preparation), progress), tau)
 
     def predict_files(
         self, paths: str | Path | Iterable[str | Path], *, threshold: float | None = None
@@ -269,10 +269,10 @@ def count_outputs(net: nn.Module, size: int) -> int:
     return outputs.logits.shape[1]
 
 
-def _image_set(images: ImageSet | NDArray[np.uint8], size: int) -> ImageSet:
-    """One image or many, of any height and width, as a set of square ones of that size."""
+def _image_set(images: ImageSet | NDArray[np.uint8], preparation: Preparation) -> ImageSet:
+    """One image or many, of any height and width, as a set of square ones of the network's size."""
     if isinstance(images, ImageSet):
-        return images.resized(size)
+        return images.resized(preparation)
     array = np.asarray(images)
     stack = array[None] if array.ndim == 3 else array
     if stack.dtype != np.uint8 or stack.ndim != 4 or stack.shape[3] != 3 or 0 in stack.shape:
@@ -280,4 +280,5 @@ def _image_set(images: ImageSet | NDArray[np.uint8], size: int) -> ImageSet:
             f"A detector takes raw uint8 RGB pixels 0..255, N x H x W x 3 or H x W x 3, "
             f"not {array.dtype} of shape {array.shape}."
         )
-    return ImageSet("images", stack if stack.shape[1:3] == (size, size) else Resized(stack, size))
+    size = preparation.size
+    return ImageSet("images", stack if stack.shape[1:3] == (size, size) else Resized(stack, preparation))

@@ -125,7 +125,8 @@ def description(detector: Detector) -> dict[str, str]:
     """What a reader of the file needs to know, in words and in JSON."""
     return {
         "input": INPUT,
-        "preparation": detector.preparation,
+        "preparation": detector.preparation.describe(),
+        "preparation.json": json.dumps(detector.preparation.as_dict()),
         "output": "label: number of the class; confidence: higher means ID; is_ood: confidence < threshold",
         "threshold": "optional input; its default is the calibrated value",
         "classes": json.dumps(detector.classes),

@@ -37,16 +37,13 @@ def save(detector: "Detector", path: str | Path) -> None:
     from macs import nets, scores
 
     path = detector_path(path)
-    normalisation = nets.normalisation_of(detector.net)
     label = asdict(
         Label(
             format=FORMAT,
             version=VERSION,
             macs=__version__,
             net=nets.name_of(detector.net),
-            normalisation=None if normalisation is None else asdict(normalisation),
             classes=detector.classes,
-            size=detector.size,
             preparation=detector.preparation,
             score=scores.name_of(detector.score),
             settings=detector.score.settings,
@@ -74,7 +71,6 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
     from torch import nn
 
     from macs import nets
-    from macs.core.devices import device_of
     from macs.detector._detector import Detector, count_outputs
 
     label, content = read(path)
@@ -100,20 +96,16 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
         if not tensor.isfinite().all():
             raise MacsError(f"{path} holds weights that are not finite ({name}); calibrate another network.")
     network.load_state_dict(state)
-    if isinstance(network, nets.Net) and label.normalisation is not None:
-        try:
-            values = nets.Normalisation(**label.normalisation)
-        except (TypeError, MacsError):
-            raise MacsError(f"{path} has a label that macs did not write (normalisation); calibrate anew.") from None
-        network.normalise = nets.Normalise(values).to(device_of(network))
+    if isinstance(network, nets.Net):
+        network.preparation = label.preparation
     network.eval()
-    outputs = count_outputs(network, label.size)
+    outputs = count_outputs(network, label.preparation.size)
     if outputs != len(label.classes):
         raise MacsError(
             f"{path} names {len(label.classes)} classes, but its network tells {outputs} apart; save it anew."
         )
-    scorer = _filled(scorer, learnt, network, label.size, path)
-    return Detector(network, scorer, label.classes, label.recipe, label.size, label.calibration)
+    scorer = _filled(scorer, learnt, network, label.preparation.size, path)
+    return Detector(network, scorer, label.classes, label.recipe, label.preparation, label.calibration)
 
 
 def _score(label: Label, given: "Score | str | None", path: str | Path) -> "Score":

@@ -82,13 +82,13 @@ def export_int8(
     same_classes(images, detector.classes, "the detector has")
     if len(images) < 2:
         raise MacsError(f"int8 needs images for its ranges and others to measure on; {images.name} has {len(images)}.")
-    for_ranges, rest = images.resized(detector.size).split(min(RANGES, len(images) // 2))
+    for_ranges, rest = images.resized(detector.preparation).split(min(RANGES, len(images) // 2))
 
     whole = to_onnx(detector)
     small = quantise(whole, for_ranges)
     known = [verdicts(model, rest, detector, progress) for model in (whole, small)]
     unknown = {
-        name: [verdicts(model, each.resized(detector.size), detector, progress) for model in (whole, small)]
+        name: [verdicts(model, each.resized(detector.preparation), detector, progress) for model in (whole, small)]
         for name, each in ood.items()
     }
     accuracy = Change(*(float((found.predictions == rest.labels).mean()) for found in known))

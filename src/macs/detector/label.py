@@ -13,7 +13,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from macs.core.settings import Edge
+from macs.core.errors import MacsError
+from macs.data.preparation import NORMALISATIONS, Preparation
 from macs.detector.calibration import Calibration, Threshold, rank
 
 FORMAT, VERSION = "macs-detector", 3
@@ -33,21 +34,32 @@ class Label:
     macs: str
     net: str
     classes: tuple[str, ...]
-    size: int
-    preparation: str
+    preparation: Preparation
     score: str
     calibration: Calibration
     recipe: dict[str, Any] | None
-    normalisation: dict[str, tuple[float, float, float]] | None = None  # version 1 had none
     settings: dict[str, Any] = field(default_factory=dict)  # of the score; versions 1 and 2 had none
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> "Label":
         """A label that is right in every field, or a Misfit that names the first one that is not."""
-        label: Label = fitted(cls, told, "label")
+        label: Label = fitted(cls, _renewed(told), "label")
         for complaint in _complaints(label):
             raise Misfit(complaint)
         return label
+
+
+def _renewed(told: dict[str, Any]) -> dict[str, Any]:
+    """A label of before version 3, which had the size, the normalisation and words in place of a preparation."""
+    if not isinstance(told.get("preparation"), str):
+        return told
+    rest = {key: value for key, value in told.items() if key not in ("size", "normalisation")}
+    values = told.get("normalisation")
+    if values is None:  # version 1 knew of one normalisation only; networks of the users have none
+        values = NORMALISATIONS["none" if ":" in str(told.get("net")) else "oe"]._asdict()
+    if type(values) is not dict or values.keys() != {"mean", "std"}:
+        raise Misfit("normalisation must have the keys mean, std")
+    return rest | {"preparation": {"size": told.get("size"), **values}}
 
 
 def fitted(kind: Any, value: Any, name: str) -> Any:
@@ -55,6 +67,11 @@ def fitted(kind: Any, value: Any, name: str) -> Any:
     inner, whole = get_args(kind), get_origin(kind)
     if isinstance(kind, UnionType):
         return None if value is None and NoneType in inner else fitted(inner[0], value, name)
+    if kind is Preparation:
+        try:
+            return Preparation.from_dict(value)
+        except MacsError as error:
+            raise Misfit(f"{name}: {error}") from None
     if is_dataclass(kind):
         return _record(kind, value, name)
     if whole in (tuple, dict):
@@ -102,8 +119,6 @@ def _complaints(label: Label) -> Iterator[str]:
     record, count = label.calibration, len(label.classes)
     if not 1 <= label.version <= VERSION:
         yield f"version is {label.version}"
-    if label.size not in (edge := get_args(Edge)[1]):
-        yield f"size is {label.size}, which must be {edge}"
     if wrong := wrong_names(label.classes) or ("" if label.classes else "there are no classes"):
         yield wrong
     if record.score != label.score:

@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
 from macs.core.files import kind_of, user_path
-from macs.data.pictures import SUFFIXES, fit, read_picture
-from macs.data.pixels import Pixels
+from macs.data.pictures import SUFFIXES, open_rgb
+from macs.data.pixels import Pixels, picture
+from macs.data.preparation import Preparation
 from macs.data.walking import entries, is_folder, printable_name, walk
 
 
 @dataclass(frozen=True)
 class Item:
-    """What to call an image, and how to get its pixels at a size; `read` raises MacsError if that fails."""
+    """What to call an image, and how to get its pixels; `read` raises MacsError if that fails."""
 
     name: str
-    read: Callable[[int], NDArray[np.uint8]]
+    read: Callable[[Preparation], NDArray[np.uint8]]
 
 
 def find_images(paths: str | Path | Iterable[str | Path]) -> Iterator[Item]:
@@ -90,7 +91,7 @@ def _matches(folder: Path, pattern: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _picture(path: Path) -> Item:
-    return Item(printable_name(path), partial(read_picture, path))
+    return Item(printable_name(path), lambda preparation: preparation(open_rgb(path)))
 
 
 def _rows(path: Path) -> Iterator[Item]:
@@ -102,14 +103,12 @@ def _rows(path: Path) -> Iterator[Item]:
         yield Item(f"{printable_name(path)}[{i}]", partial(_row, images, i))
 
 
-def _row(images: Pixels, i: int, size: int) -> NDArray[np.uint8]:
-    from PIL import Image
-
-    return fit(Image.fromarray(images[i : i + 1][0]), size)
+def _row(images: Pixels, i: int, preparation: Preparation) -> NDArray[np.uint8]:
+    return preparation(picture(images, i))
 
 
 def _failure(path: str | Path, reason: str) -> Item:
-    def refuse(size: int) -> NoReturn:
+    def refuse(preparation: Preparation) -> NoReturn:
         raise MacsError(reason)
 
     return Item(printable_name(path), refuse)

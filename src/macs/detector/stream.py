@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from macs import scores
 from macs.core.errors import MacsError
 from macs.data.ahead import DECODERS, map_ahead
+from macs.data.preparation import Preparation
 from macs.data.walking import in_batches
 from macs.detector._detector import PRECISION, Detector, Verdicts
 from macs.detector.paths import Item, find_images
@@ -54,7 +55,7 @@ def _rows(
     detector: Detector, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
 ) -> Iterator[Row]:
     blocks = in_batches(find_images(paths), BLOCK)
-    decoded = map_ahead(partial(decode, size=detector.size), blocks, threads=DECODERS, ahead=AHEAD)
+    decoded = map_ahead(partial(decode, preparation=detector.preparation), blocks, threads=DECODERS, ahead=AHEAD)
     pictures = (picture for block in decoded for picture in block)
     score = detector.score
     with inference(detector.net, PRECISION, features=score.reads == "features") as run:
@@ -73,12 +74,12 @@ def _verdicts(verdicts: Verdicts) -> Iterator[tuple[int, str, float, bool]]:
     return zip(verdicts.predictions.tolist(), verdicts.names, confidences, verdicts.is_ood.tolist(), strict=True)
 
 
-def decode(items: list[Item], size: int) -> list[Picture]:
+def decode(items: list[Item], preparation: Preparation) -> list[Picture]:
     """The pixels of each image, or the reason why it has none."""
     pictures = []
     for item in items:
         try:
-            pictures.append(Picture(item.name, item.read(size)))
+            pictures.append(Picture(item.name, item.read(preparation)))
         except MacsError as error:
             pictures.append(Picture(item.name, None, str(error)))
     return pictures

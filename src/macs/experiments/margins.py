@@ -27,7 +27,7 @@ from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.files import write_text
 from macs.data import ImageSet, load
-from macs.data.loading import has_validation
+from macs.data.loading import Place
 from macs.experiments.cells import Cell, Examination, Result
 from macs.experiments.engine import Engine, SerialEngine
 from macs.metrics import FprRule
@@ -281,7 +281,7 @@ def held_out(
     spec: str,
     first: float | int,
     root: str | Path | None = None,
-    size: int = 32,
+    size: int | None = None,
     seed: int = 0,
     elsewhere: str | None = None,
     labelled: bool = True,
@@ -295,8 +295,8 @@ def held_out(
     read = partial(load, root=root, size=size, labelled=labelled)
     train = read(spec, "train")
     if elsewhere is not None:
-        return train, read(elsewhere, "val" if has_validation(elsewhere) else "train")
-    if has_validation(spec):
+        return train, read(elsewhere, "val" if "val" in Place(elsewhere).splits else "train")
+    if "val" in Place(spec).splits:
         return train, read(spec, "val")
     held, kept = train.split(first, seed)
     return kept, held

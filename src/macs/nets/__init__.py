@@ -1,4 +1,4 @@
-"""Networks: pixels in [0, 1] -> features -> logits; one file a family.
+"""Networks: pixels in [0, 1] -> features -> logits; one file per family.
 
     net = macs.nets.build("wrn-40-2", classes=10)
     net = macs.nets.load("cifar10_wrn.pt", "wrn-40-2", classes=10)
@@ -7,20 +7,21 @@ A new family is one new file here whose class is registered with `@net("family")
 numbers. Any other nn.Module that returns logits will do as well: pass it, or name it as "module:Class".
 """
 
+from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
 from macs.nets._base import (
     Net,
     features_of,
     logits_of,
     name_of,
-    normalisation_of,
+    preparation_for,
+    preparation_of,
     running,
     set_dropout,
     through_head,
 )
 from macs.nets._files import class_names, load, save
 from macs.nets._names import available, build, net
-from macs.nets._normalisation import PUBLIC as NORMALISATIONS
-from macs.nets._normalisation import Normalisation, Normalise
+from macs.nets._normalise import Normalise
 from macs.nets._weights import origin_of, remember_origin, weights_hash
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Net",
     "Normalisation",
     "Normalise",
+    "Preparation",
     "available",
     "build",
     "class_names",
@@ -36,8 +38,9 @@ __all__ = [
     "logits_of",
     "name_of",
     "net",
-    "normalisation_of",
     "origin_of",
+    "preparation_for",
+    "preparation_of",
     "remember_origin",
     "running",
     "save",

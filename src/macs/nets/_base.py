@@ -12,7 +12,9 @@ from macs.core.console import warn
 from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.core.registry import users_code
-from macs.nets._normalisation import DEFAULT, Normalisation, Normalise
+from macs.data.imageset import ImageSet
+from macs.data.preparation import DEFAULT, Preparation
+from macs.nets._normalise import USUAL, Normalise
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
@@ -82,13 +84,30 @@ class Net(nn.Module):
 
     examples: ClassVar[tuple[str, ...]] = ()  # names worth typing
     public_names: ClassVar[dict[str, str]] = {}  # parts of names in public checkpoints -> ours
-    public_normalisation: ClassVar[str | None] = DEFAULT  # of public checkpoints; None where they do not agree
+    public_normalisation: ClassVar[str | None] = USUAL  # of public checkpoints; None where they do not agree
     fc: nn.Linear
 
     def __init__(self, name: str, classes: int) -> None:
         super().__init__()
         self.name, self.classes = name, int(classes)
         self.normalise = Normalise()
+        self._geometry = DEFAULT
+
+    @property
+    def preparation(self) -> Preparation:
+        """How a picture becomes the pixels that the network takes, with the mean and std of its first layer."""
+        if not isinstance(self.normalise, Normalise):
+            kind = type(self.normalise).__name__
+            raise MacsError(
+                f"The normalisation of this {self.name} was replaced by {kind}; make it a nets.Normalise(...)."
+            )
+        return self._geometry.normalised(self.normalise.values)
+
+    @preparation.setter
+    def preparation(self, preparation: Preparation) -> None:
+        self._geometry = preparation.geometry
+        if self.normalise.values != preparation.normalisation:
+            self.normalise = Normalise(preparation.normalisation).to(self.normalise.mean.device)
 
     @property
     def head(self) -> nn.Linear:
@@ -142,14 +161,23 @@ def name_of(net: nn.Module) -> str:
     return net.name if isinstance(net, Net) else f"{type(net).__module__}:{type(net).__qualname__}"
 
 
-def normalisation_of(net: nn.Module) -> Normalisation | None:
-    """How one of our networks normalises its pixels; None for other networks, which do it themselves or not at all."""
-    if not isinstance(net, Net):
-        return None
-    if not isinstance(net.normalise, Normalise):
-        kind = type(net.normalise).__name__
-        raise MacsError(f"The normalisation of this {net.name} was replaced by {kind}; make it a nets.Normalise(...).")
-    return net.normalise.values
+def preparation_of(net: nn.Module) -> Preparation | None:
+    """What a network says of the pictures that it takes; None for one that says nothing, as others' need not."""
+    if isinstance(net, Net):
+        return net.preparation
+    said = getattr(net, "preparation", None)
+    return said if isinstance(said, Preparation) else None
+
+
+def preparation_for(net: nn.Module, images: ImageSet) -> Preparation:
+    """How pictures must become pixels for a network that was trained or calibrated on these images.
+
+    As these did, where that is known; otherwise as the network says, if it speaks of images of this size; otherwise by
+    the default for this size. Mean and std are always the network's own.
+    """
+    own = preparation_of(net) or DEFAULT
+    geometry = images.preparation or (own if own.size == images.size else Preparation(images.size))
+    return geometry.normalised(own.normalisation)
 
 
 def set_dropout(net: nn.Module, dropout: float, size: int | None = None) -> None:

@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import input_file, kind_of, reason, user_path, write_atomically
-from macs.nets._base import Net, name_of, normalisation_of
+from macs.data.preparation import DEFAULT, NORMALISATIONS, Normalisation, Preparation
+from macs.nets._base import Net, name_of, preparation_of
 from macs.nets._names import build
-from macs.nets._normalisation import DEFAULT, PUBLIC, Normalisation, Normalise
+from macs.nets._normalise import USUAL
 from macs.nets._weights import remember_origin
 
 RUN_FILE = "net.safetensors"  # the network of a run folder
-FORMAT, VERSION = "macs-net", 2
+FORMAT, VERSION = "macs-net", 3
 LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors itself
 DAMAGED = "is damaged or no checkpoint; copy or download it again"
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "ema", "model_ema", "state_dict_ema")
@@ -40,7 +41,7 @@ class Label:
     classes: int | None = None
     dropout: float | None = None
     class_names: tuple[str, ...] = ()
-    normalisation: Normalisation | None = None  # of our own networks
+    preparation: Preparation | None = None  # of our own networks, and of others that have one
     format: str = FORMAT
     version: int = VERSION
 
@@ -49,11 +50,14 @@ class Label:
         """What `save` wrote as JSON; a TypeError or a MacsError for anything else."""
         if not isinstance(told, dict):
             raise TypeError(told)
-        names, values = told.get("class_names", []), told.get("normalisation")
+        names, preparation, values = (told.pop(key, None) for key in ("class_names", "preparation", "normalisation"))
+        names = [] if names is None else names
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise TypeError(names)
-        normalisation = None if values is None else Normalisation(**values)
-        label = cls(**told | {"class_names": tuple(names), "normalisation": normalisation})
+        prepared = None if preparation is None else Preparation.from_dict(preparation)
+        if values is not None:  # before version 3 the normalisation stood alone
+            prepared = DEFAULT.normalised(Normalisation(**values))
+        label = cls(**told, class_names=tuple(names), preparation=prepared)
         numbers_fit = type(label.classes) in (int, NoneType) and type(label.dropout) in (float, NoneType)
         if not (isinstance(label.name, str) and numbers_fit and label.format == FORMAT and type(label.version) is int):
             raise TypeError(told)
@@ -71,7 +75,7 @@ def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> N
         classes=classes if type(classes) is int else None,
         dropout=float(net.dropout) if isinstance(net, Net) else None,
         class_names=tuple(map(str, class_names)),
-        normalisation=normalisation_of(net),
+        preparation=preparation_of(net),
     )
     # Copies, since safetensors takes neither tied nor channels-last tensors.
     state = {
@@ -89,12 +93,13 @@ def load(
     classes: int | None = None,
     dropout: float | None = None,
     normalisation: Normalisation | str | None = None,
+    preparation: Preparation | None = None,
 ) -> nn.Module:
     """A network with the weights of a file, or of the file in a run folder; every tensor must fit.
 
-    Takes our .safetensors, which know their name, classes and normalisation, and state dicts in .pt, .pth or .ckpt
-    files, as the authors of OE, energy_ood, margin_ood and OpenOOD publish them. Those do not say how their inputs were
-    normalised: `normalisation` does, by a name from `nets.NORMALISATIONS` or as a `Normalisation`.
+    Takes our .safetensors, which know their name, classes and preparation, and state dicts in .pt, .pth or .ckpt files,
+    as the authors of OE, energy_ood, margin_ood and OpenOOD publish them. Those do not say how their inputs were
+    normalised: `normalisation` does, by a name from `nets.NORMALISATIONS` or as a `Normalisation`, or `preparation`.
     """
     path = _find(path)
     label, state = _read(path)
@@ -105,9 +110,8 @@ def load(
         raise MacsError(f"{path} does not say what it holds; give the network's name and its number of classes.")
     if dropout is None and name == label.name:
         dropout = label.dropout
-    net = build(name, classes, dropout, normalisation)
-    if normalisation is None and label.normalisation is not None and isinstance(net, Net):
-        net.normalise = Normalise(label.normalisation)
+    told = normalisation is not None or preparation is not None or label.preparation is not None
+    net = build(name, classes, dropout, normalisation, preparation or label.preparation)
     state = _our_names(state, net)
     if isinstance(net, Net) and (kernel := _other_stem(state, net)):
         raise MacsError(
@@ -126,11 +130,11 @@ def load(
             raise MacsError(f"{path} holds weights that are not finite ({key}): its training diverged, use another.")
     net.load_state_dict(state)
     remember_origin(net, str(path.resolve()))
-    if isinstance(net, Net) and label.name is None and normalisation is None and net.public_normalisation is None:
+    if isinstance(net, Net) and not told and label.name is None and net.public_normalisation is None:
         warn(
             f"{path} does not say how its inputs were normalised, and public files of {name} differ in that: "
-            f"{DEFAULT!r} is assumed; say otherwise by normalisation=NAME, or --normalisation NAME, one of "
-            f"{', '.join(PUBLIC)}."
+            f"{USUAL!r} is assumed; say otherwise by normalisation=NAME, or --normalisation NAME, one of "
+            f"{', '.join(NORMALISATIONS)}."
         )
     return net
 

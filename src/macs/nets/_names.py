@@ -3,15 +3,16 @@
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import nn
 
 from macs.core.errors import MacsError
 from macs.core.registry import Registry, unknown, users_code
+from macs.data.preparation import Normalisation, Preparation
 from macs.nets._base import Net, set_dropout
-from macs.nets._normalisation import Normalisation, Normalise
+from macs.nets._normalise import Normalise
 
 MOST_CLASSES = 1_000_000  # beyond them a number is a slip, which would take all memory before anything could be said
 net: Registry[type[Net]] = Registry("macs.nets", "network")
@@ -23,9 +24,16 @@ def available() -> list[str]:
 
 
 def build(
-    name: str, classes: int, dropout: float | None = None, normalisation: Normalisation | str | None = None
+    name: str,
+    classes: int,
+    dropout: float | None = None,
+    normalisation: Normalisation | str | None = None,
+    preparation: Preparation | None = None,
 ) -> nn.Module:
-    """A network with fresh weights; without `dropout` it has its authors', without `normalisation` that of "oe"."""
+    """A network with fresh weights; without `dropout` it has its authors', without `normalisation` that of "oe".
+
+    `preparation` says how pictures become pixels for it, mean and std included unless `normalisation` gives them.
+    """
     if isinstance(classes, bool) or not isinstance(classes, int | np.integer):
         raise MacsError(f"The number of classes must be a whole number, not {classes!r}.")
     if classes < 2:
@@ -53,6 +61,8 @@ def build(
         raise MacsError(f"Cannot build {name!r}: {usage}.")
     if dropout is not None and not takes_dropout:
         set_dropout(made, dropout)
+    if preparation is not None:
+        cast("Any", made).preparation = preparation
     if normalisation is not None:
         if not isinstance(made, Net):
             raise MacsError(f"{name} is your own network and normalises its pixels itself; leave the setting out.")

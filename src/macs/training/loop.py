@@ -114,6 +114,8 @@ def _train(
         folder.claim(spec_of(net, train, outliers, method, recipe), resume)
     if recipe.dropout is not None:
         nets.set_dropout(net, recipe.dropout, train.size)
+    if isinstance(net, nets.Net):
+        net.preparation = nets.preparation_for(net, train)
 
     device = best_device()
     bf16 = use_bf16(recipe.precision, device)

@@ -51,8 +51,9 @@ class Recipe:
     dropout: Annotated[float | None, Span(0, 1, open="most", usual=0.9)] = None
     """Dropout of the network; without it the network's own (WRN 0.3, AllConv 0.5)."""
 
-    augment: Literal["auto", "crop-flip", "crop", "none"] = "auto"
-    """Training augmentation; auto is crop-flip, but only crop where a mirror image means something else (digits)."""
+    augment: Literal["auto", "crop-flip", "crop", "resized-crop", "none"] = "auto"
+    """Training augmentation; auto is crop-flip, but only crop where a mirror image means something else (digits);
+    resized-crop cuts a random part from the original picture."""
 
     precision: Literal["auto", "bf16", "float32"] = "auto"
     """Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster than float32."""

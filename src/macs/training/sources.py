@@ -42,18 +42,11 @@ def spec_of(net: nn.Module, train: ImageSet, outliers: ImageSet | None, method: 
         outliers=None if outliers is None else outliers.spec,
         net=nets.name_of(net),
         classes=train.classes,
-        preparation=preparation_of(net, train),
+        preparation=nets.preparation_for(net, train),
         start=Start(*origin_of(net)),
         method=methods.name_of(method),
         recipe=replace(recipe, options=methods.settings_of(method)),
     )
-
-
-def preparation_of(net: nn.Module, images: ImageSet) -> Preparation:
-    """How pictures become the images that the network is trained on, and what it does to them first, if we know it."""
-    values = nets.normalisation_of(net)
-    known = {} if values is None else {"mean": values.mean, "std": values.std}
-    return Preparation.from_dict({"size": images.size, **known})
 
 
 def starting_net(
@@ -63,14 +56,14 @@ def starting_net(
     checkpoint: str | Path = "",
     dropout: float | None = None,
     seed: int = 0,
-    normalisation: nets.Normalisation | None = None,
+    preparation: Preparation | None = None,
 ) -> nn.Module:
     """A network to start from: with the checkpoint's weights, else with random ones that the seed decides."""
     if checkpoint:
-        return nets.load(checkpoint, name, classes, dropout, normalisation)
+        return nets.load(checkpoint, name, classes, dropout, preparation=preparation)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        net = nets.build(name, classes, dropout, normalisation)
+        net = nets.build(name, classes, dropout, preparation=preparation)
     remember_origin(net, RANDOM, seed)
     return net
 
@@ -78,7 +71,7 @@ def starting_net(
 def load_images(spec: DataSpec, preparation: Preparation, root: str | Path | None, held: Held) -> ImageSet:
     """The images of a spec: those that are held, else read again and known by their fingerprint."""
     found = held.images.get(spec.fingerprint)
-    return spec.load(root, preparation.size) if found is None else found
+    return spec.load(root, preparation) if found is None else found
 
 
 def load_start(spec: TrainingSpec, held: Held) -> nn.Module:
@@ -97,7 +90,7 @@ def load_start(spec: TrainingSpec, held: Held) -> nn.Module:
         checkpoint=start.file,
         dropout=spec.recipe.dropout,
         seed=start.seed or 0,
-        normalisation=_normalisation(spec),
+        preparation=None if ":" in spec.net else spec.preparation,  # a user's own network has what its code says
     )
     found = weights_hash(net)
     if start.source == RANDOM and found != start.weights:
@@ -105,8 +98,3 @@ def load_start(spec: TrainingSpec, held: Held) -> nn.Module:
     elif found != start.weights:
         raise MacsError(f"{start.source} holds other weights (hash {found}) than the spec names ({start.weights}).")
     return net
-
-
-def _normalisation(spec: TrainingSpec) -> nets.Normalisation | None:
-    """What one of our networks does first; the user's own normalise their pixels themselves."""
-    return None if ":" in spec.net else nets.Normalisation(spec.preparation.mean, spec.preparation.std)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from macs.core.errors import MacsError
 from macs.core.settings import Edge, typed
-from macs.data.loading import undivided
+from macs.data.loading import Place
 from macs.data.spec import MEMORY
 from macs.training.runs import RunFolder
 from macs.training.spec import TrainingSpec
@@ -98,7 +98,7 @@ def open_trained(
 
 def refuse_trained_on_all(trained: Trained, id: str | None) -> None:
     """A set that is not divided has no test images that its network has not seen."""
-    if id is None and trained.trained_on is not None and undivided(trained.trained_on):
+    if id is None and trained.trained_on is not None and Place(trained.trained_on).undivided:
         raise MacsError(
             f"The network was trained on all images of {trained.trained_on}; name other ID images with --id."
         )

@@ -19,4 +19,4 @@ ARCHIVE = Remote(
     citation="Xu et al.: TurkerGaze: Crowdsourcing Saliency with Webcam based Eye Tracking, 2015",
 )
 def isun(source: Source) -> ImageSet:
-    return ImageSet.from_folder(source.files[0], source.size, labelled=False, progress=source.progress)
+    return source.folder(labelled=False)

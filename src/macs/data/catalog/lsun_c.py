@@ -20,4 +20,4 @@ ARCHIVE = Remote(
 )
 def lsun_c(source: Source) -> ImageSet:
     # The one folder that the archive may hold its images in is not a class.
-    return ImageSet.from_folder(source.files[0], source.size, labelled=False, progress=source.progress)
+    return source.folder(labelled=False)

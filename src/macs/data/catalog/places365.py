@@ -22,4 +22,4 @@ ARCHIVE = Remote(
     citation="Zhou et al.: Places: A 10 Million Image Database for Scene Recognition, TPAMI 2017",
 )
 def places365(source: Source) -> ImageSet:
-    return ImageSet.from_folder(source.files[0], source.size, progress=source.progress)
+    return source.folder()

@@ -21,4 +21,4 @@ ARCHIVE = Remote(
     citation="Cimpoi et al.: Describing Textures in the Wild, CVPR 2014",
 )
 def textures(source: Source) -> ImageSet:
-    return ImageSet.from_folder(source.files[0], source.size, progress=source.progress)
+    return source.folder()

@@ -36,7 +36,7 @@ ARCHIVE = Remote(
 )
 def tiny_imagenet(source: Source) -> ImageSet:
     labelled = source.split == "train"
-    images = ImageSet.from_folder(source.files[0], source.size, labelled=labelled, progress=source.progress)
+    images = source.folder(labelled=labelled)
     return with_annotations(images, source.files[1]) if source.split == "val" else images
 
 

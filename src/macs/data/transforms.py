@@ -1,0 +1,98 @@
+"""Training transforms: images at some positions of a set, changed at random. The generator alone decides how.
+
+`crop` and `crop-flip` act on prepared pixels. `resized-crop` cuts from the original pictures, where their source still
+has them, so that it sees detail that preparing them would have lost.
+"""
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from macs.data.imageset import ImageSet
+from macs.data.pixels import Pixels, picture
+from macs.data.preparation import Preparation
+
+Augment = Literal["auto", "crop-flip", "crop", "resized-crop", "none"]
+Box = tuple[int, int, int, int]  # left, top, right, bottom
+
+SCALES = (0.08, 1.0)  # share of a picture's area that a resized crop covers
+RATIOS = (3 / 4, 4 / 3)  # of its width and height
+TRIES = 10  # to fit a crop into a picture
+
+
+def augmented(
+    images: ImageSet, index: NDArray[np.int64], how: Augment, random: np.random.Generator
+) -> NDArray[np.uint8]:
+    """The images at `index`, transformed; `auto` and `resized-crop` flip where a mirror image is the same thing."""
+    if how == "resized-crop":
+        return resized_crops(images, index, random)
+    pixels = read_sorted(images.pixels, index)
+    if how == "none":
+        return pixels
+    flip = how == "crop-flip" or (how == "auto" and images.mirror)
+    return crop_and_flip(pixels, flip, random)
+
+
+def read_sorted(pixels: Pixels, index: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """pixels[index], read in the order in which a file on disk holds them."""
+    order = np.argsort(index)
+    images = np.empty((len(index), *pixels.shape[1:]), np.uint8)
+    images[order] = pixels[index[order]]
+    return images
+
+
+def crop_and_flip(images: NDArray[np.uint8], flip: bool, random: np.random.Generator) -> NDArray[np.uint8]:
+    """A random crop of each image after padding it with black by an eighth of its size; half are then mirrored."""
+    count, size = len(images), images.shape[1]
+    pad = size // 8
+    padded = np.zeros((count, size + 2 * pad, size + 2 * pad, 3), np.uint8)
+    padded[:, pad : pad + size, pad : pad + size] = images
+    top, left = random.integers(0, 2 * pad + 1, (2, count)).tolist()
+    mirrored = random.integers(0, 2, count, dtype=bool).tolist() if flip else [False] * count
+    cropped = np.empty_like(images)
+    # Copying slices in a loop beats indexing the whole batch at once: 1.0 ms against 1.6 to 2.2 for 256 x 32 x 32.
+    for i in range(count):
+        window = padded[i, top[i] : top[i] + size, left[i] : left[i] + size]
+        cropped[i] = window[:, ::-1] if mirrored[i] else window
+    return cropped
+
+
+def resized_crops(images: ImageSet, index: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.uint8]:
+    """A random part of each picture, of random area and ratio, resized to the images' size; half are then mirrored."""
+    count, preparation = len(index), images.preparation or Preparation(images.size)
+    # All draws are made here, as many for each picture, so that neither threads nor sizes of pictures disturb them.
+    draws = random.random((count, TRIES, 4))
+    mirrored = random.integers(0, 2, count, dtype=bool) & images.mirror
+    crops = np.empty((count, *images.pixels.shape[1:]), np.uint8)
+
+    def cut(i: int) -> None:
+        original = picture(images.pixels, int(index[i]))
+        crop = preparation.cut(original, crop_box(*original.size, draws[i]))
+        crops[i] = crop[:, ::-1] if mirrored[i] else crop
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        list(pool.map(cut, np.argsort(index).tolist()))
+    return crops
+
+
+def crop_box(width: int, height: int, draws: NDArray[np.float64]) -> Box:
+    """The part that torchvision's RandomResizedCrop would cut, by four numbers in [0, 1) for each try.
+
+    A try draws an area, a ratio (evenly in its logarithm) and a place. If none fits, the largest part in the centre
+    whose ratio is allowed is cut.
+    """
+    for area, ratio, x, y in draws.tolist():
+        target = width * height * (SCALES[0] + (SCALES[1] - SCALES[0]) * area)
+        aspect = math.exp(math.log(RATIOS[0]) + math.log(RATIOS[1] / RATIOS[0]) * ratio)
+        w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = int(x * (width - w + 1)), int(y * (height - h + 1))
+            return left, top, left + w, top + h
+    w = min(width, round(height * RATIOS[1]))
+    h = min(height, round(width / RATIOS[0]))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h

@@ -1,0 +1,111 @@
+"""Preparation: the pixels of torchvision's Resize and CenterCrop, and the same value after a round through JSON."""
+
+import json
+
+import numpy as np
+import pytest
+from official import images
+from PIL import Image, ImageFilter
+
+from macs.core.errors import MacsError
+from macs.data import ImageSet, load
+from macs.data.preparation import NORMALISATIONS, Preparation, chosen
+
+SIDES = [(32, 32), (64, 48), (48, 64), (33, 100), (20, 20), (500, 375)]
+
+
+def photograph(width: int, height: int) -> Image.Image:
+    """Random, but smooth: of noise, the intermediate rounding of Pillow's two passes would show."""
+    noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(noise).filter(ImageFilter.GaussianBlur(2))
+
+
+@pytest.mark.parametrize(("width", "height"), SIDES)
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(("size", "resize"), [(32, 32), (32, 36), (24, 40)])
+def test_pixels_are_those_of_a_whole_resize_and_a_centre_crop(width, height, interpolation, size, resize):
+    picture = photograph(width, height)
+    short = min(width, height)
+    whole = picture.resize(
+        (int(resize * width / short), int(resize * height / short)), Image.Resampling[interpolation.upper()]
+    )
+    left, top = round((whole.width - size) / 2), round((whole.height - size) / 2)
+    expected = np.asarray(whole.crop((left, top, left + size, top + size))).astype(int)
+    pixels = Preparation(size, resize, interpolation)(picture)
+    assert pixels.dtype == np.uint8 and pixels.shape == (size, size, 3)
+    difference = abs(pixels - expected)
+    assert difference.max() <= (1 if size == resize else 2) and difference.mean() < 0.3
+
+
+def test_pictures_of_any_mode_become_rgb():
+    grey = photograph(40, 30).convert("L")
+    np.testing.assert_array_equal(Preparation(16)(grey), Preparation(16)(grey.convert("RGB")))
+
+
+def test_a_preparation_is_the_same_after_a_round_through_json():
+    preparation = Preparation(224, 256, "bicubic", *NORMALISATIONS["imagenet"])
+    assert Preparation.from_dict(json.loads(json.dumps(preparation.as_dict()))) == preparation
+    assert preparation.geometry == Preparation(224, 256, "bicubic")
+    assert preparation.geometry.normalised(NORMALISATIONS["imagenet"]) == preparation
+
+
+def test_what_happens_is_said_in_words():
+    assert Preparation(16).describe() == (
+        "RGB; the shorter side resized to 16 pixels (bilinear with antialiasing), the centre 16 x 16 cropped; "
+        "pixels stay raw uint8 0..255, no normalisation"
+    )
+    words = Preparation(224, 256, "bicubic").describe()
+    assert "resized to 256 pixels (bicubic" in words and "224 x 224 cropped" in words
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"size": 0}, "size must be at least 1"),
+        ({"size": "32"}, "size must be a whole number"),
+        ({"size": 32, "resize": 31}, "No 32 x 32 pixels can be cropped .* resized to 31"),
+        ({"interpolation": "nearest"}, "interpolation must be one of bilinear, bicubic"),
+        ({"mean": [0.5, 0.5]}, "mean must be a list of 3"),
+        ({"mean": [125.3, 123.0, 113.9]}, r"mean\[0\] must be at least 0 and at most 1, not 125.3"),
+        ({"std": [1, 0, 1]}, r"std\[1\] must be above 0"),
+        ({"crop": 32}, "no setting of Preparation called 'crop'"),
+    ],
+)
+def test_what_is_no_preparation_is_refused(settings, why):
+    with pytest.raises(MacsError, match=why):
+        Preparation.from_dict(settings)
+
+
+def test_a_size_is_short_for_a_preparation():
+    assert chosen(None, None) == Preparation(32, 32) and chosen(64, None) == Preparation(64, 64)
+    imagenet = Preparation(224, 256)
+    assert chosen(None, imagenet) == chosen(224, imagenet) == imagenet
+    with pytest.raises(MacsError, match="The size 64 and a preparation for 224 disagree"):
+        chosen(64, imagenet)
+
+
+def test_every_source_of_images_takes_a_preparation(tmp_path):
+    preparation = Preparation(16, 20, "bicubic", *NORMALISATIONS["imagenet"])
+    photograph(50, 40).save(tmp_path / "a.png")
+    square = np.asarray(photograph(40, 40))[None]
+    np.save(tmp_path / "square.npy", square)
+    expected = preparation(photograph(50, 40))
+    for read in (
+        load(tmp_path, preparation=preparation),
+        ImageSet.from_folder(tmp_path, preparation=preparation),
+        ImageSet.from_files(tmp_path / "a.png", preparation=preparation),
+    ):
+        np.testing.assert_array_equal(read.pixels[:][0], expected)
+        assert read.size == 16 and read.preparation == preparation.geometry
+        assert read.prepared(preparation) is read  # and is not cropped twice
+    read = load(tmp_path / "square.npy", preparation=preparation)
+    np.testing.assert_array_equal(read.pixels[:][0], preparation(Image.fromarray(square[0])))
+    assert load("digits", preparation=preparation).size == 16
+
+
+def test_images_in_memory_are_left_alone_where_nothing_would_change():
+    array = ImageSet.from_array(images(3))
+    assert array.preparation is None
+    assert array.prepared(Preparation(32)).pixels is array.pixels
+    cropped = array.prepared(Preparation(32, 40))
+    np.testing.assert_array_equal(cropped.pixels[:][1], Preparation(32, 40)(Image.fromarray(array.pixels[1])))
