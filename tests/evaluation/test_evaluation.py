@@ -368,12 +368,12 @@ def test_faults_of_a_score_of_the_users_own_get_one_sentence(on_disk, capsys, mo
     (on_disk / "faulty_scores.py").write_text(OWN_SCORES)
     monkeypatch.syspath_prepend(on_disk)
     expected = {
-        "Raises": "The score Raises failed with ValueError: no such thing.",
+        "Raises": "The score Raises failed: ValueError: no such thing.",
         "Wide": "The score Wide gives (20, 3) for 20 images; it must return a tensor with one confidence per image.",
         "Listed": "The score Listed gives list for 20 images",
         "NoNumber": "mine get a confidence that is not a number",
-        "Needy": "The score Needy failed with TypeError",
-        "Unfit": "The score Unfit failed with KeyError: 'mean'.",
+        "Needy": "The score Needy failed: TypeError",
+        "Unfit": "The score Unfit failed: KeyError: 'mean'.",
     }
     for name, words in expected.items():
         assert words in refused(capsys, *arguments(on_disk), "--score", f"faulty_scores:{name}")

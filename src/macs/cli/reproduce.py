@@ -95,6 +95,8 @@ def reproduce(
     setup = Setup(replace(base, finetuning=finetuning), place, data, outliers, val_outliers, checkpoint)
     only = Only(tuple(ids or IDS), tuple(nets or NETS))
     chosen = seeds or [0]
+    for seed in chosen:  # a recipe knows which seeds there are, and a wrong one shall not come to light after hours
+        replace(finetuning, seed=seed)
     if dry_run:
         from macs.paper.estimate import plan
 

@@ -101,7 +101,7 @@ def know(
         logits=torch.cat(logits),
         features=torch.cat(features),
         labels=None if images.labels is None else torch.from_numpy(images.labels).to(known.weight.device),
-        source=images.name,
+        source=train.name,
     )
 
 
