@@ -7,6 +7,7 @@ import pytest
 import macs
 from macs import nets, training
 from macs.core.errors import MacsError
+from macs.data import Preparation
 from macs.training.recipe import Recipe
 from macs.training.trained import open_trained, refuse_trained_on_all
 
@@ -23,7 +24,7 @@ def run(tmp_path_factory) -> Path:
 
 def test_a_run_says_all_that_is_needed(run):
     found = open_trained(run)
-    assert (found.net, found.id, found.size, found.score) == ("wrn-10-1", "digits", 16, "energy")
+    assert (found.net, found.id, found.preparation.size, found.score) == ("wrn-10-1", "digits", 16, "energy")
     assert found.classes == tuple("01234567") and found.trained_on == "digits"
     assert nets.weights_hash(found.network()) == nets.weights_hash(nets.load(run))
     refuse_trained_on_all(found, None)
@@ -31,14 +32,25 @@ def test_a_run_says_all_that_is_needed(run):
 
 def test_what_is_given_counts_more_than_what_the_run_says(run, tmp_path):
     other = open_trained(run, net="allconv", checkpoint=tmp_path / "x.pt", id="svhn", size=32)
-    assert (other.net, other.checkpoint, other.id, other.size) == ("allconv", tmp_path / "x.pt", "svhn", 32)
+    assert (other.net, other.checkpoint, other.id, other.preparation.size) == ("allconv", tmp_path / "x.pt", "svhn", 32)
     assert other.trained_on == "digits"
+
+
+def test_images_are_prepared_as_those_of_the_run_were(tmp_path):
+    bicubic = Preparation(16, 20, "bicubic")
+    train = macs.data.load("digits", "train", preparation=bicubic)
+    net, short = training.starting_net("wrn-10-1", classes=8), Recipe(epochs=1, epoch_size=64, batch_in=32)
+    macs.pretrain(net, train, recipe=short, run=tmp_path / "run", progress=False)
+    for size in (None, 16):
+        assert open_trained(tmp_path / "run", size=size).preparation == net.preparation
+    assert net.preparation.geometry == bicubic
+    assert open_trained(tmp_path / "run", size=24).preparation == Preparation(24)
 
 
 def test_without_a_run_every_part_is_given(tmp_path):
     parts = {"net": "wrn-10-1", "checkpoint": tmp_path / "x.pt", "id": "digits"}
     found = open_trained(None, **parts)
-    assert (found.size, found.score, found.spec, found.trained_on) == (32, "msp", None, None)
+    assert (found.preparation.size, found.score, found.spec, found.trained_on) == (32, "msp", None, None)
     for missing in parts:
         with pytest.raises(MacsError, match="Name a run folder, or give --net, --checkpoint and --images"):
             open_trained(None, **{**parts, missing: None}, images="--images")

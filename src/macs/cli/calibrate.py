@@ -10,7 +10,7 @@ from macs.core.errors import MacsError
 from macs.core.settings import Span
 
 if TYPE_CHECKING:
-    from macs.data import ImageSet
+    from macs.data import ImageSet, Preparation
 
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 
@@ -99,11 +99,13 @@ def calibrate(
     trained = open_trained(
         run, net=net, checkpoint=checkpoint, id=images, size=size, normalisation=normalisation, images="--images"
     )
-    validation = load_unseen(trained.id, split, data, trained.size)
+    validation = load_unseen(trained.id, split, data, preparation=trained.preparation)
     if trained.trained_on is not None:
         refuse_seen(validation, trained.trained_on)
     others, validation = validation.split(check) if check else (None, validation)
-    unknown = {name: load_unseen(name, None, data, trained.size, labelled=False) for name in outliers or ()}
+    unknown = {
+        name: load_unseen(name, None, data, labelled=False, preparation=trained.preparation) for name in outliers or ()
+    }
 
     from macs import Detector, scores
 
@@ -111,7 +113,7 @@ def calibrate(
     chosen = scores.get(name, **(settings or {}))
     train = None
     if chosen.fitted_to == "training images":
-        train = training_images(fit_on or trained.trained_on, name, data, trained.size, validation)
+        train = training_images(fit_on or trained.trained_on, name, data, trained.preparation, validation)
     elif fit_on is not None:
         raise MacsError(f"{name} is not fitted to training images; leave --fit-on out.")
 
@@ -132,14 +134,16 @@ def calibrate(
     show(f"{calibration}\nThe detector is in {out}.", {"detector": str(out), **calibration.as_dict()}, json)
 
 
-def training_images(spec: str | None, score: str, data: Path | None, size: int, others: "ImageSet") -> "ImageSet":
+def training_images(
+    spec: str | None, score: str, data: Path | None, preparation: "Preparation", others: "ImageSet"
+) -> "ImageSet":
     """The images to fit a score to, which are never those to calibrate on."""
     from macs.data import load
     from macs.data.fingerprint import same_pixels
 
     if spec is None:
         raise MacsError(f"{score} is fitted to ID training images; name them with --fit-on.")
-    train = load(spec, "train", root=data, size=size)
+    train = load(spec, "train", root=data, preparation=preparation)
     if same_pixels(train, others):
         raise MacsError(f"{spec} holds the images to calibrate on; fit {score} to the images of the training.")
     return train

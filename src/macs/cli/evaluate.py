@@ -9,7 +9,7 @@ from macs.cli._app import Data, Json, Settings, Whole, app, show
 from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
-    from macs.data import ImageSet
+    from macs.data import ImageSet, Preparation
 
 
 @app.command
@@ -88,8 +88,8 @@ def evaluate(
     shown(metrics)
     trained = open_trained(run, net=net, checkpoint=checkpoint, id=id, size=size, normalisation=normalisation)
     refuse_trained_on_all(trained, id)
-    test = load(trained.id, "test", root=data, size=trained.size)
-    sets = {name: load(name, "test", root=data, size=trained.size, labelled=False) for name in ood}
+    test = load(trained.id, "test", root=data, preparation=trained.preparation)
+    sets = {name: load(name, "test", root=data, preparation=trained.preparation, labelled=False) for name in ood}
 
     from macs import scores
     from macs.evaluation import evaluate_scores
@@ -103,7 +103,7 @@ def evaluate(
         test,
         sets,
         scorers,
-        train=lambda: _training_images(trained.id, data, trained.size),
+        train=lambda: _training_images(trained.id, data, trained.preparation),
         fit_images=fit_images,
         protocol=protocol,
         precision=precision,
@@ -113,11 +113,11 @@ def evaluate(
     show(result.table(metrics), value, json)
 
 
-def _training_images(id: str, data: Path | None, size: int) -> "ImageSet":
+def _training_images(id: str, data: Path | None, preparation: "Preparation") -> "ImageSet":
     """The train split of the ID set. A folder without splits is the test set, to which nothing is fitted."""
     from macs.data import load
     from macs.data.loading import Place
 
     if Place(id).undivided:
         raise MacsError(f"{id} is not divided into train and test; put its images into two such folders.")
-    return load(id, "train", root=data, size=size)
+    return load(id, "train", root=data, preparation=preparation)

@@ -53,8 +53,8 @@ def report(
     refuse_trained_on_all(trained, id)
     known = trained.trained_on or trained.id
     names = ood if ood is not None else _ood_sets(known, data)
-    test = load(trained.id, "test", root=data, size=trained.size)
-    sets = {name: load(name, "test", root=data, size=trained.size, labelled=False) for name in names}
+    test = load(trained.id, "test", root=data, preparation=trained.preparation)
+    sets = {name: load(name, "test", root=data, preparation=trained.preparation, labelled=False) for name in names}
 
     from macs import scores
     from macs.report import write
@@ -67,7 +67,7 @@ def report(
         sets,
         run=run,
         score=scores.get(name, **settings) if settings else name,
-        train=lambda: load(known, "train", root=data, size=trained.size),
+        train=lambda: load(known, "train", root=data, preparation=trained.preparation),
     )
     show(f"The report is in {target}; open it in a browser.", {"report": str(target), **evaluation.as_dict()}, json)
 

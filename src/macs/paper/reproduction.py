@@ -4,7 +4,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -77,8 +77,6 @@ def reproduce(
     engine: Engine | None = None,
 ) -> Outcome:
     """Run what the parts need. A training that fails takes only its own numbers with it."""
-    for seed in seeds:
-        replace(setup.scale.pretraining, seed=seed)  # a wrong seed is an error before anything slow
     todo = trainings(parts, setup.scale, only, seeds)
     outcome = Outcome(setup, tuple(seeds), only)
     if setup.scale.complete:

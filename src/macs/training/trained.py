@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from macs.core.errors import MacsError
-from macs.core.settings import Edge, typed
 from macs.data.loading import Place
+from macs.data.preparation import DEFAULT, Preparation, chosen
 from macs.data.spec import MEMORY
 from macs.training.runs import RunFolder
 from macs.training.spec import TrainingSpec
@@ -24,7 +24,7 @@ class Trained:
     net: str
     checkpoint: Path
     id: str  # its ID set
-    size: int = 32
+    preparation: Preparation = DEFAULT  # of the images that it is shown
     normalisation: str | None = None
     spec: TrainingSpec | None = None  # of the run that it comes from
 
@@ -77,11 +77,10 @@ def open_trained(
 
     `images` is the option by which `id` was given, for messages.
     """
-    size = None if size is None else typed("size", size, Edge)
     if run is None:
         if net is None or checkpoint is None or id is None:
             raise MacsError(f"Name a run folder, or give --net, --checkpoint and {images}.")
-        return Trained(net, checkpoint, id, 32 if size is None else size, normalisation)
+        return Trained(net, checkpoint, id, chosen(size, None), normalisation)
     folder = RunFolder(run)
     spec = folder.finished_spec()
     if id is None and spec.train.source == MEMORY:
@@ -90,7 +89,7 @@ def open_trained(
         net or spec.net,
         checkpoint or folder.net_file,
         spec.train.source if id is None else id,
-        spec.preparation.size if size is None else size,
+        spec.preparation if size in (None, spec.preparation.size) else Preparation(size),
         normalisation,
         spec,
     )
