@@ -1,14 +1,13 @@
 """Files that are not what their names say: arrays, pictures, checkpoints, states, recipes."""
 
 import re
-from dataclasses import fields
 
 import pytest
 import spoiled
 from harness import Call, Case, Outcome, Workshop, case, check
 from options import WRITTEN
 
-from macs import Recipe
+from macs.training.options import TrainingOptions
 
 RESUME = "finetune --id mine --size 16 --net wrn-10-1 --batch-in 16 --lr 0.01 --outliers outliers.npy --batch-out 16"
 RESUME += " --epochs 2 --run new --resume"  # the options of the interrupted run
@@ -124,10 +123,8 @@ TEXTS = {
 }
 PRETRAIN = ("pretrain", "--id", "nowhere/", "--recipe", "hurt.toml")
 CASES += [
-    case(
-        *PRETRAIN, files={"hurt.toml": f"{field.name} = {value}\n".encode()}, name=f"recipe {field.name} = {value[:20]}"
-    )
-    for i, field in enumerate(fields(Recipe))
+    case(*PRETRAIN, files={"hurt.toml": f"{name} = {value}\n".encode()}, name=f"recipe {name} = {value[:20]}")
+    for i, name in enumerate(TrainingOptions().flat())
     for value in (WRONG[i % 4 :: 4] if i else WRONG)
 ]
 CASES += [case(*PRETRAIN, files={"hurt.toml": text}, name=f"a recipe with {name}") for name, text in TEXTS.items()]

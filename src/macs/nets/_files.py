@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from macs.core.console import warn
 from macs.core.errors import MacsError
-from macs.core.files import input_file, kind_of, reason, user_path, write_atomically
+from macs.core.files import input_file, kind_of, output_file, reason, user_path, write_atomically
 from macs.data.preparation import DEFAULT, NORMALISATIONS, Normalisation, Preparation
 from macs.nets._base import Net, name_of, preparation_of
 from macs.nets._names import build
@@ -69,6 +69,8 @@ def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> N
     path = user_path(path)
     if path.suffix != ".safetensors":
         raise MacsError(f"Cannot save a network as {path}: the name must end in .safetensors.")
+    if kind_of(path) is not None:
+        output_file(path)  # which refuses to overwrite the network of a run
     classes = getattr(net, "classes", None)
     label = Label(
         name=name_of(net),
