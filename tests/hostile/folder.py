@@ -62,7 +62,7 @@ def prepare(workshop: Workshop, folder: Path) -> None:
     workshop.make("calibrate", "run", "--keep", "0.8", "--out", "detector.safetensors")
     workshop.make("export", "detector.safetensors", "detector.onnx")
     workshop.make(python="torch.save(load_file('run/net.safetensors'), 'checkpoint.pt')")
-    workshop.make(python="Path('recipe.toml').write_text(Recipe(epochs=1).to_toml())")
+    workshop.make(python="Path('recipe.toml').write_text('epochs = 1')")
     for rehearsal in (
         ("report", "run", "--ood", "unknown", "--out", "rehearsed"),
         ("predict", "unknown", "--detector", "detector.safetensors", "--out", "rehearsed", "--format", "parquet"),
