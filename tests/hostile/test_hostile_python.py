@@ -25,7 +25,7 @@ LINES: list[tuple[str, list[str]]] = [
     ),
     ("ImageSet.from_array(images().pixels, images().labels, {})", ["5", "('a',)", "(1, 2, 3)", "('a', 'a', 'a')"]),
     ("ImageSet.from_folder({})", PATHS),
-    ("ImageSet.from_folder('unknown', {})", ["'x'", "None", "0", "-1", "1.5", "10**30", "float('nan')"]),
+    ("ImageSet.from_folder('unknown', {})", ["'x'", "0", "-1", "1.5", "10**30", "float('nan')"]),
     (
         "ImageSet.from_files({})",
         ["5", "None", "[]", "[5]", "['nowhere.png']", "['fifo.png']", "['']", "['nul\\0.png']"],
