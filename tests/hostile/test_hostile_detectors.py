@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from macs.detector.files import checksum
 
 VALUES: list[Any] = ["x", float("nan"), None, True, -1, 10**30, [], {}]
-LABEL = ["format", "version", "macs", "net", "classes", "size", "preparation", "score", "calibration", "recipe"]
+LABEL = ["format", "version", "macs", "net", "classes", "preparation", "preparation.size", "score", "settings"]
+LABEL += ["calibration", "recipe"]
 CALIBRATION = ["keep", "score", "data", "images", "thresholds", "accuracy", "checks", "passing"]
 THRESHOLD = ["group", "images", "rank", "value", "interval"]
 FIELDS = [*LABEL, *(f"calibration.{name}" for name in CALIBRATION)]
 FIELDS += [f"calibration.thresholds.0.{name}" for name in THRESHOLD]
 # What decides a verdict must be what macs wrote; elsewhere a wrong record may be shown as it is.
-STRICT = ["format", "net", "classes", "size", "score", "calibration", "calibration.thresholds"]
+STRICT = ["format", "net", "classes", "score", "calibration", "calibration.thresholds"]
 
 
 def forged(field: str, value: Any) -> Any:
