@@ -5,6 +5,7 @@ is a number to minimise, except `mcd`, which the MaCS penalty pushes up to its m
 with gradient 0. Half precision, as autocast leaves it, is raised to float32 first.
 """
 
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -108,7 +109,7 @@ def _weight(conf_in: Tensor, conf_out: Tensor, reduction: str) -> float:
 
 
 def _check_margin(margin: float) -> None:
-    if not 0 <= margin < 1:
+    if not isinstance(margin, Real) or not 0 <= margin < 1:
         raise MacsError(f"The margin is {margin}, but confidences differ by less than 1; choose it in [0, 1).")
 
 

@@ -14,12 +14,13 @@ from safetensors.torch import load_file, save_file
 
 import macs
 from macs import Detector, ImageSet, Recipe, losses, metrics, nets
+from macs.evaluation import Protocol
 from macs.training.options import TrainingOptions
 from tiny import STRIPES, noise, stripes
 
 __all__ = ["NET", "STRIPES", "Detector", "Image", "ImageSet", "Path", "Recipe", "images", "load_file", "losses", "macs"]
 __all__ += ["metrics", "net", "nets", "noise", "np", "os", "pickle", "save_file", "stripes", "struct", "sys", "torch"]
-__all__ += ["TrainingOptions", "zipfile"]
+__all__ += ["Protocol", "TrainingOptions", "zipfile"]
 
 NET = "wrn-10-1"
 

@@ -80,7 +80,7 @@ LINES: list[tuple[str, list[str]]] = [
     ),
     ("macs.evaluate(net(), images(), dict(x=noise(9, 1)), share={})", NUMBERS),
     ("Detector({})", VALUES),
-    ("Detector(net(), {})", ["None", "5", "''", "'x'", "[]", "'knn'", "object()"]),
+    ("Detector(net(), {})", ["None", "5", "''", "'x'", "[]", "object()"]),
     ("Detector(net()).calibrate({})", VALUES),
     ("Detector(net()).calibrate(stripes(50, 1), keep={})", NUMBERS),
     ("Detector(net()).calibrate(stripes(50, 1), outliers={})", ["5", "'x'", "[1]", "{'x': None}", "{'x': 5}"]),
@@ -102,8 +102,8 @@ LINES: list[tuple[str, list[str]]] = [
         ["None", "'x'", "[]", "['x']", "[None]", "[[1]]", "[float('nan')]", "5", "{}", "[1j]"],
     ),
     ("metrics.ood_metrics([0.5], [0.5], {})", ["None", "'x'", "5", "[]"]),
-    ("metrics.drawn_metrics([0.5], [0.5], share={})", NUMBERS),
-    ("metrics.drawn_metrics([0.5], [0.5], trials={})", ["'x'", "None", "0", "-1", "1.5"]),
+    ("Protocol(share={})", NUMBERS),
+    ("Protocol(trials={})", ["'x'", "None", "0", "-1", "1.5"]),
     ("losses.mcd({}, torch.zeros(3))", ["torch.zeros(3, 3)", "torch.zeros(())"]),
     ("losses.mcd(torch.zeros(3), torch.zeros(3), {})", ["None", "'x'", "5", "[]"]),
     ("losses.macs_penalty(torch.zeros(3), torch.zeros(3), {})", NUMBERS),
@@ -124,7 +124,8 @@ SIGNATURES = [
 ]
 SIGNATURES += ["macs.finetune(1, 2, 3, 4)", "ImageSet()", "losses.mcd()", "macs.data.load()"]
 CASES = [
-    Case(Call(python=line.replace("{}", value, 1)), (2,), name=line.replace("{}", value, 1))
+    # A wrong type may be Python's own TypeError; anything else is one of our sentences.
+    Case(Call(python=line.replace("{}", value, 1)), (2, 3), name=line.replace("{}", value, 1))
     for line, values in LINES
     for value in values
 ]

@@ -41,7 +41,7 @@ class Span:
 
     def hold(self, name: str, value: N) -> N:
         """The value if it lies within, or an error; NaN lies within nothing."""
-        if value not in self:
+        if not isinstance(value, Real) or value not in self:
             raise MacsError(f"{name} must be {self}, not {shown(value)}.")
         return value
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -135,14 +137,21 @@ class ImageSet:
 
     def subset(self, indices: ArrayLike) -> ImageSet:
         """The chosen images, in the given order (positions or a mask); no pixel is copied."""
-        chosen = np.arange(len(self))[np.asarray(indices)]
+        try:
+            chosen = np.arange(len(self))[np.asarray(indices)]
+        except IndexError as error:
+            raise MacsError(f"Cannot take these images out of the {len(self)} of {self.name}: {error}.") from None
         if np.array_equal(chosen, np.arange(len(self))):
             return self
         return self._drawn(chosen, Part("chosen", len(chosen), positions=short_hash(chosen.tobytes())))
 
     def split(self, first: float | int, seed: int = 0) -> tuple[ImageSet, ImageSet]:
         """Two sets drawn at random without overlap; `first` is the number of images in the first one, or its share."""
-        count = round(first * len(self)) if isinstance(first, float) else int(first)
+        if not isinstance(first, Real) or not math.isfinite(first) or not isinstance(seed, int) or seed < 0:
+            raise MacsError(
+                f"A set is split by a number or a share of its images and a seed, not by {first!r} and {seed!r}."
+            )
+        count = round(float(first) * len(self)) if isinstance(first, float) else int(first)
         if not 0 < count < len(self):
             raise MacsError(f"Cannot split {first} off the {len(self)} images of {self.name}: one part would be empty.")
         order = np.random.default_rng(seed).permutation(len(self))

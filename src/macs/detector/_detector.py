@@ -14,7 +14,7 @@ from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.fitness import few, same_classes, warn_of_guessing, warn_of_preparation
-from macs.data.imageset import require_images, require_sets
+from macs.data.imageset import as_array, require_images, require_sets
 from macs.data.pixels import Resized
 from macs.data.preparation import DEFAULT, Preparation
 from macs.detector.calibration import Calibration, calibrate, share_to_keep
@@ -72,6 +72,7 @@ class Detector:
         preparation: Preparation = DEFAULT,
         calibration: Calibration | None = None,
     ) -> None:
+        nets.require_net(net)
         score = scores.get(score)
         if score.reads == "pixels":
             raise MacsError(
@@ -273,7 +274,7 @@ def _image_set(images: ImageSet | NDArray[np.uint8], preparation: Preparation) -
     """One image or many, of any height and width, as a set of square ones of the network's size."""
     if isinstance(images, ImageSet):
         return images.resized(preparation)
-    array = np.asarray(images)
+    array = as_array(images, "The images")
     stack = array[None] if array.ndim == 3 else array
     if stack.dtype != np.uint8 or stack.ndim != 4 or stack.shape[3] != 3 or 0 in stack.shape:
         raise MacsError(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from macs import nets
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.data import ImageSet
@@ -80,6 +81,7 @@ def evaluate_scores(
     """
     protocol = protocol or Protocol()
     check_fit_images(fit_images)
+    nets.require_net(net)
     check_sets(test, ood)
     wanted = scores if isinstance(scores, Mapping) else by_name(scores or available())
     fit = fit_all(

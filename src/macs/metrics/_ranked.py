@@ -119,6 +119,8 @@ def as_array(confidences: Any, side: str) -> Numbers:
     array = np.asarray(confidences)
     if array.ndim != 1 or not len(array):
         raise MacsError(f"The {side} confidences have the shape {array.shape}; give one number for at least one image.")
+    if array.dtype.kind not in "fiub":
+        raise MacsError(f"The {side} confidences are of type {array.dtype}; give numbers.")
     return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 

@@ -217,6 +217,13 @@ def _is_random(net: nn.Module, size: int) -> bool:
             module.training = mode
 
 
+def require_net(net: object) -> nn.Module:
+    """The network that a caller gave, or the sentence for what is none."""
+    if not isinstance(net, nn.Module):
+        raise MacsError(f"A network must be an nn.Module, not of type {type(net).__name__}; make one with nets.build.")
+    return net
+
+
 def logits_of(net: nn.Module, pixels: Tensor) -> Tensor:
     """The N x K logits of N images. What a network that is not ours does wrong becomes one sentence with its name."""
     if isinstance(net, Net):

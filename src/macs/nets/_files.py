@@ -20,7 +20,7 @@ from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import input_file, kind_of, output_file, reason, user_path, write_atomically
 from macs.data.preparation import DEFAULT, NORMALISATIONS, Normalisation, Preparation
-from macs.nets._base import Net, name_of, preparation_of
+from macs.nets._base import Net, name_of, preparation_of, require_net
 from macs.nets._names import build
 from macs.nets._normalise import USUAL
 from macs.nets._weights import remember_origin
@@ -66,6 +66,7 @@ class Label:
 
 def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> None:
     """Write a network as safetensors, whole or not at all, with the names of its classes if they are given."""
+    require_net(net)
     path = user_path(path)
     if path.suffix != ".safetensors":
         raise MacsError(f"Cannot save a network as {path}: the name must end in .safetensors.")

@@ -68,6 +68,8 @@ def finetune(
     recipe = recipe or Recipe()
     if isinstance(method, str):
         method = methods.build(method, recipe.options)
+    elif not isinstance(method, Method):
+        raise MacsError(f"A method is a name or a macs.methods.Method, not of type {type(method).__name__}.")
     elif recipe.options:
         raise MacsError(
             f"The settings of {methods.name_of(method)} are given twice, by it and by the recipe's options; give one."
@@ -104,6 +106,7 @@ def _train(
     resume: bool,
     show: bool,
 ) -> list[Epoch]:
+    nets.require_net(net)
     train = require_images(train, "training images")
     outliers = None if outliers is None else require_images(outliers, "outliers")
     if not method.needs_outliers:
