@@ -57,9 +57,7 @@ class Place:
     def kind(self) -> Literal["dataset", "folder", "file"] | None:
         """None where there is nothing of that name."""
         if not isinstance(self.spec, str | Path):
-            raise MacsError(
-                f"Images are named by a text or a path, not by something of type {type(self.spec).__name__}."
-            )
+            raise MacsError(f"Images are named by a text or a path, not by a value of type {type(self.spec).__name__}.")
         if self.spec in available():
             return "dataset"
         there = kind_of(self.path)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -189,7 +190,7 @@ class Detector:
         values = self.calibrated.values
         if override is None:
             return values
-        if not abs(override) <= float(np.finfo(np.float32).max):
+        if not isinstance(override, Real) or not abs(override) <= float(np.finfo(np.float32).max):
             raise MacsError(f"The threshold must be a number, not {override}.")
         return np.full_like(values, override)
 

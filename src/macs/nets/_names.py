@@ -34,6 +34,8 @@ def build(
 
     `preparation` says how pictures become pixels for it, mean and std included unless `normalisation` gives them.
     """
+    if not isinstance(name, str):
+        raise MacsError(f"A network is named by a text, not by a value of type {type(name).__name__}.")
     if isinstance(classes, bool) or not isinstance(classes, int | np.integer):
         raise MacsError(f"The number of classes must be a whole number, not {classes!r}.")
     if classes < 2:
