@@ -67,7 +67,7 @@ def reproduce(
     epochs
         Epochs of fine-tuning [default: the scale's].
     epoch_size
-        ID images an epoch of fine-tuning [default: the scale's].
+        ID images per epoch of fine-tuning [default: the scale's].
     lr
         Learning rate of fine-tuning [default: the scale's].
     dropout

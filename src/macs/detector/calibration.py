@@ -19,7 +19,7 @@ of which `interval` holds the central 95%. A share that is counted on m new imag
 of which `interval_on(m)` holds the central 95%. These statements are exact where no two confidences are equal; ties can
 only keep more, since an image exactly at the threshold is kept. Nothing is promised about OOD images.
 
-With one threshold a class the images are grouped by the class that the network *predicts* (Mondrian conformal), which
+With one threshold per class the images are grouped by the class that the network *predicts* (Mondrian conformal), which
 is known for a new image too; so the statements hold within each predicted class. Grouped by true class they would not.
 
 Vovk, Gammerman, Shafer: Algorithmic Learning in a Random World, 2005 (Ch. 4 for groups).

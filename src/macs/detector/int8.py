@@ -1,6 +1,6 @@
 """The exported detector in 8-bit integers: a quarter of the size, written only if it is nearly as good.
 
-Static quantisation: weights a channel each, activations a tensor each, with ranges from ID images. The 8-bit network
+Static quantisation: weights by channel, activations by tensor, with ranges from ID images. The 8-bit network
 is another network, so its threshold is calibrated anew to the same share kept, on images that gave no ranges.
 """
 

@@ -103,7 +103,7 @@ def confidence_boxes(groups: Sequence[BoxGroup]) -> "Figure":
 
 @style()
 def densities(panels: Sequence[DensityPanel]) -> "Figure":
-    """Fig. 3: a row a network and OOD set, with MaCS on the left and OE on the right; a row shares its scale."""
+    """Fig. 3: one row per network and OOD set, with MaCS on the left and OE on the right; a row shares its scale."""
     from matplotlib.patches import Patch
 
     places = distinct(panels, lambda p: (p.row, p.column), "panel at row and column")

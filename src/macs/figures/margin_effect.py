@@ -60,7 +60,7 @@ class BoundBar:
 
 @style()
 def margin_curves(curves: Sequence[MarginCurve]) -> "Figure":
-    """Fig. 4: a row an ID set, a column a metric, a line a network; a star marks the chosen margin."""
+    """Fig. 4: one row per ID set, one column per metric, one line per network; a star marks the chosen margin."""
     from matplotlib.lines import Line2D
 
     distinct(curves, lambda c: (c.id, c.net, c.metric, c.source), "curve")

@@ -58,7 +58,7 @@ class Outcome:
         return chosen_margin(self.points(id, net), on)
 
     def row(self, row: TableRow, id: str, net: str) -> tuple[float | None, list[Result]]:
-        """The margin of a row and its results, one a seed."""
+        """The margin of a row and its results, one per seed."""
         margin = self.chosen(id, net, row.margin) if isinstance(row.margin, str) else row.margin
         found = [Training(id, net, row.method, margin, row.unbounded, seed) for seed in self.seeds]
         return margin, [self.result(training) for training in found]

@@ -43,7 +43,7 @@ def themselves(names: tuple[str, ...]) -> dict[str, str]:
 
 FULL = PaperScale(
     name="full",
-    about="The paper's protocol: 100 epochs of pretraining, 10 of fine-tuning, 128 ID images and 128 outliers a step.",
+    about="The paper's protocol: 100 epochs of pretraining, 10 of fine-tuning, 128 + 128 images per step.",
     pretraining=PRETRAINING,
     finetuning=Recipe(),
     outliers="300k",

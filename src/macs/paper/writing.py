@@ -29,7 +29,7 @@ class TableBlock:
 
 
 def blocks(found: Sequence[Entry], metrics_at_once: int = 9) -> list[TableBlock]:
-    """Entries as rows: one line a method, for each metric the paper's number, ours, and the difference.
+    """Entries as rows: one line per method, for each metric the paper's number, ours, and the difference.
 
     What has no number of ours at all is left out; the notes say why.
     """
