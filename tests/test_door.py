@@ -109,6 +109,7 @@ def test_hang_up_is_ignored_under_nohup_and_ends_in_good_order_elsewhere(tmp_pat
     env = with_module(
         tmp_path, "cyclopts", "import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\nraise ValueError\n"
     )
-    assert macs("demo", env=env).returncode == 128 + signal.SIGHUP
+    plain = macs("demo", env=env, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+    assert plain.returncode == 128 + signal.SIGHUP
     ignored = macs("demo", env=env, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     assert ignored.returncode == 70

@@ -292,7 +292,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         ("{}/fifo.npy", "is a FIFO"),
         ("{}/fifo", "Cannot load"),
         ("{}/loop", "symbolic links"),
-        (5, "not a int"),
+        (5, "of type int"),
     ],
 )
 def test_a_spec_that_leads_nowhere_is_one_sentence(tmp_path, spec, why):

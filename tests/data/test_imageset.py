@@ -104,7 +104,7 @@ def test_a_subset_keeps_images_labels_and_file_names_together():
     assert part.mirror is False and part.name_of(1) == "1.png"
     masked = part.subset(np.array([False, True]))
     np.testing.assert_array_equal(masked.pixels[:], pixels[[1]])
-    with pytest.raises(IndexError):
+    with pytest.raises(MacsError, match="out of bounds"):
         photos.subset([6])
 
 

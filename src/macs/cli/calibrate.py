@@ -109,7 +109,7 @@ def calibrate(
 
     from macs import Detector, scores
 
-    name = score or trained.score
+    name = trained.score if score is None else score
     chosen = scores.get(name, **(settings or {}))
     train = None
     if chosen.fitted_to == "training images":

@@ -94,7 +94,7 @@ def evaluate(
     from macs import scores
     from macs.evaluation import evaluate_scores
 
-    names = score or [trained.score]
+    names = [trained.score] if score is None else score
     names = scores.available() if "all" in names else names
     scorers = scores.get_all(names, settings or {})  # a wrong name is an error before anything slow
     network = trained.network_for(test)

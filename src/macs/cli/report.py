@@ -59,7 +59,7 @@ def report(
     from macs import scores
     from macs.report import write
 
-    name = score or trained.score
+    name = trained.score if score is None else score
     evaluation = write(
         target,
         trained.network_for(test),
