@@ -38,7 +38,7 @@ CASES += [
         ["calibrate", "run"],
         ["calibrate", "run", "--out", "new.safetensors", "--split", "train"],
         ["calibrate", "run", "--out", "new.safetensors", "--classes", "one"],
-        ["calibrate", "run", "--out", "new.safetensors", "--score", "knn"],
+        ["calibrate", "run", "--out", "new.safetensors", "--score", "odin"],
         ["calibrate", "interrupted", "--out", "new.safetensors"],
         ["calibrate", "mine", "--out", "new.safetensors"],
         ["export"],
