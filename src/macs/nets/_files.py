@@ -136,8 +136,8 @@ def load(
     if isinstance(net, Net) and not told and label.name is None and net.public_normalisation is None:
         warn(
             f"{path} does not say how its inputs were normalised, and public files of {name} differ in that: "
-            f"{USUAL!r} is assumed; say otherwise by normalisation=NAME, or --normalisation NAME, one of "
-            f"{', '.join(NORMALISATIONS)}."
+            f"{USUAL!r} is assumed; say otherwise by nets.load(..., normalisation=NAME), or by --normalisation NAME of "
+            f"evaluate and calibrate, with one of {', '.join(NORMALISATIONS)}."
         )
     return net
 
