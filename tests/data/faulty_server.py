@@ -65,6 +65,6 @@ def answer(request: BaseHTTPRequestHandler, site: Site) -> None:
     request.end_headers()
     if fault:
         body = body[: int(fault.removeprefix("drop "))]
+    site.sent += len(body)  # before it is sent, or the client could look too early
     request.wfile.write(body)
-    site.sent += len(body)
     return None
