@@ -13,7 +13,7 @@ from published import IMAGES, expect, publish
 from command import refused
 from macs.__main__ import main
 from macs.data.catalog import catalog
-from macs.data.checking import Found, check
+from macs.data.checking import SplitCheck, check
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def states(root, name) -> dict[str, tuple[str, int]]:
     return {each.split: (each.status, each.images) for each in check([name], root)}
 
 
-def only(found: list[Found]) -> Found:
+def only(found: list[SplitCheck]) -> SplitCheck:
     (one,) = found
     return one
 

@@ -21,7 +21,7 @@ import macs
 from macs import nets
 from macs.core.errors import MacsError
 from macs.detector import Detector
-from macs.detector.files import read
+from macs.detector.saving import read
 from tiny import noise
 
 

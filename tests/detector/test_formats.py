@@ -14,12 +14,12 @@ from macs.core.errors import MacsError
 from macs.detector import formats
 from macs.detector.counting import Count
 from macs.detector.formats import choose_format, parquet
-from macs.detector.stream import Row
+from macs.detector.stream import Prediction
 
 ROWS = [
-    Row("a.png", 2, "cat", 0.75, False),
-    Row('odd, "name"\n.png', 0, "dog", 0.1, True),
-    Row("broken.png", reason="Cannot read the image broken.png: it is empty."),
+    Prediction("a.png", 2, "cat", 0.75, False),
+    Prediction('odd, "name"\n.png', 0, "dog", 0.1, True),
+    Prediction("broken.png", reason="Cannot read the image broken.png: it is empty."),
 ]
 
 
@@ -52,7 +52,7 @@ def test_parquet_is_read_back_in_groups(tmp_path, monkeypatch):
 
 def test_the_table_has_a_line_a_row_whatever_the_names_hold():
     file = io.StringIO()
-    formats.formats["table"].write_stream([*ROWS, Row("\x1b[31mred.png", 0, "cat", 0.5, True)], file)
+    formats.formats["table"].write_stream([*ROWS, Prediction("\x1b[31mred.png", 0, "cat", 0.5, True)], file)
     lines = file.getvalue().splitlines()
     assert len(lines) == 5
     assert lines[1].split() == ["ID", "0.7500", "cat", "a.png"]
@@ -74,7 +74,7 @@ HOSTILE = [
 @pytest.mark.parametrize("hostile", HOSTILE)
 @pytest.mark.parametrize("form", ["csv", "jsonl", "table", "parquet"])
 def test_any_path_reason_and_class_can_be_written(tmp_path, form, hostile):
-    rows = [Row(hostile, 0, hostile, 0.5, True), Row(hostile, reason=f"Cannot read {hostile}."), ROWS[0]]
+    rows = [Prediction(hostile, 0, hostile, 0.5, True), Prediction(hostile, reason=f"Cannot read {hostile}."), ROWS[0]]
     formats.formats[form].write_file(rows, tmp_path / "x")
     if form == "table":
         lines = (tmp_path / "x").read_text(encoding="utf-8").splitlines()
@@ -95,7 +95,7 @@ def test_any_path_reason_and_class_can_be_written(tmp_path, form, hostile):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_confidence_that_is_no_number_is_null_in_json(value):
     file = io.StringIO()
-    formats.formats["jsonl"].write_stream([Row("x", 0, "cat", value, True)], file)
+    formats.formats["jsonl"].write_stream([Prediction("x", 0, "cat", value, True)], file)
     assert '"confidence": null' in file.getvalue()
 
 

@@ -8,7 +8,7 @@ from harness import Case, Outcome, Workshop, case, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macs.detector.files import checksum
+from macs.detector.saving import checksum
 
 VALUES: list[Any] = ["x", float("nan"), None, True, -1, 10**30, [], {}]
 LABEL = ["format", "version", "macs", "net", "classes", "preparation", "preparation.size", "score", "settings"]

@@ -12,7 +12,7 @@ from macs import methods
 from macs.core.errors import MacsError
 from macs.methods import Batch
 from macs.methods.divoe import DiversifiedOutlierExposure
-from macs.methods.energy import Energy
+from macs.methods.energy import EnergyBounded
 from macs.methods.macs import MarginBoundedConfidence
 from macs.methods.mixoe import MixtureOutlierExposure, cutmix
 from macs.methods.oe import OutlierExposure
@@ -101,21 +101,21 @@ def test_only_the_hinge_pushes_a_pair_whose_outlier_is_more_confident():
 
 def test_energy_margins_come_from_the_network_when_none_are_given(net):
     pair = batch()
-    prepared = Energy().prepare(net, pair)
+    prepared = EnergyBounded().prepare(net, pair)
 
     def mean(images: Tensor) -> float:
         return -torch.log(torch.exp(net.fc(images.flatten(1))).sum(1)).mean().item()
 
     assert prepared.m_in == pytest.approx(mean(pair.images), rel=1e-5)
     assert prepared.m_out == pytest.approx(mean(pair.outliers), rel=1e-5)
-    assert Energy(m_in=-23.0).prepare(net, pair).m_in == -23.0
+    assert EnergyBounded(m_in=-23.0).prepare(net, pair).m_in == -23.0
     assert net.training
 
 
 def test_energy_has_no_outlier_exposure_term():
     logits = torch.zeros(4, 4)
     # All energies are -log 4; with margins that they satisfy only the cross-entropy is left.
-    loss = Energy(m_in=0.0, m_out=-5.0).loss(logits, torch.arange(4), logits)
+    loss = EnergyBounded(m_in=0.0, m_out=-5.0).loss(logits, torch.arange(4), logits)
     assert loss.item() == pytest.approx(math.log(4))
 
 

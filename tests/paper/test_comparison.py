@@ -13,12 +13,12 @@ from macs.evaluation import measure
 from macs.evaluation.tables import plain_text
 from macs.experiments.cells import Result
 from macs.paper import numbers, writing
-from macs.paper.bench import Setup
 from macs.paper.comparison import Entry, entries
 from macs.paper.grid import PARTS, Only, Training, trainings
 from macs.paper.publish import publish
 from macs.paper.reproduction import Outcome
 from macs.paper.scales import FULL, SMOKE, PaperScale
+from macs.paper.setup import Setup
 from macs.paper.writing import blocks, comma_separated, latex, markdown, ranks, tex
 
 ONLY = Only(("cifar10", "svhn"), ("wrn-40-2", "allconv"))

@@ -16,12 +16,12 @@ from command import needs_torch
 from macs import data, nets, training
 from macs.core.errors import MacsError
 from macs.paper import scales
-from macs.paper.bench import Setup, bench
 from macs.paper.estimate import duration, plan
 from macs.paper.grid import PARTS, Only, Training
 from macs.paper.publish import publish
 from macs.paper.reproduction import Outcome, reproduce
 from macs.paper.scales import LAB, SMOKE
+from macs.paper.setup import Setup, bench
 from macs.training.runs import RunFolder
 from macs.training.spec import TrainingSpec
 
@@ -43,7 +43,7 @@ def _read_once() -> Iterator[None]:
     """Cutting the patches of the digits benchmark takes longer than most tests here."""
     with pytest.MonkeyPatch.context() as patched:
         once = cache(data.load)
-        for module in ("macs.experiments.margins", "macs.paper.bench"):
+        for module in ("macs.experiments.margins", "macs.paper.setup"):
             patched.setattr(f"{module}.load", once)
         yield
 

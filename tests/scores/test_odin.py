@@ -8,7 +8,7 @@ from scipy.special import softmax
 from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.inference import Outputs
-from macs.nets._base import Normalise
+from macs.nets._network import Normalise
 from macs.scores.odin import ODIN, ROWS
 
 

@@ -42,6 +42,7 @@ GROUPS = {  # of commands, in the order in which a user comes to need them
 }
 
 Flag = Parameter(negative="")
+Several = Parameter(consume_multiple=True, negative="")  # an option followed by as many values as the user likes
 DATA_HELP = "Data root; else $MACS_DATA, else the user's cache folder."
 Json = Annotated[bool, Flag, Parameter(help="Print the results as JSON.")]
 

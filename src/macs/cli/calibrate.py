@@ -3,16 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Parameter
-
-from macs.cli._app import Data, Flag, Json, Settings, Whole, app, show
+from macs.cli._app import Data, Flag, Json, Settings, Several, Whole, app, show
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 
 if TYPE_CHECKING:
     from macs.data import ImageSet, Preparation
 
-Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
+Names = Annotated[list[str] | None, Several]
 
 
 @app.command
@@ -90,7 +88,7 @@ def calibrate(
     from macs.data.fitness import few, refuse_seen, same_classes
     from macs.data.loading import load_unseen
     from macs.detector.calibration import share_to_keep
-    from macs.detector.files import detector_path
+    from macs.detector.saving import detector_path
     from macs.training.trained import open_trained
 
     detector_path(out, inputs=[each for each in (checkpoint, images) if each is not None])

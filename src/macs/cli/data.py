@@ -26,9 +26,9 @@ from macs.core.files import output_folder
 
 if TYPE_CHECKING:
     from macs.data import folder
-    from macs.data.checking import Bars, Found
+    from macs.data.checking import Bars, SplitCheck
     from macs.data.download import Got
-    from macs.data.loading import Row
+    from macs.data.loading import CatalogRow
 
 data_app = App(name="data", help="The datasets: what there is, what is on disk, and how to get the rest.")
 app.command(data_app)
@@ -127,7 +127,7 @@ def bars(*columns: ProgressColumn) -> "Iterator[Bars]":
         yield bar
 
 
-def rows(found: "Sequence[Found]") -> list[dict[str, object]]:
+def rows(found: "Sequence[SplitCheck]") -> list[dict[str, object]]:
     return [{**asdict(each), "status": each.status} for each in found]
 
 
@@ -137,11 +137,11 @@ def got_line(got: "Got") -> str:
     return "\n".join([f"{got.name} {did} images: {splits}", *got.kept])
 
 
-def count(found: "Found") -> str:
+def count(found: "SplitCheck") -> str:
     return f"{found.images:,}" + (f" of {found.official:,}" if found.images != found.official else "")
 
 
-def found_table(found: "Sequence[Found]") -> Table:
+def found_table(found: "Sequence[SplitCheck]") -> Table:
     """A line for each split: how many images of how many, and what is wrong."""
     from macs.data.dataset import listed
 
@@ -158,7 +158,7 @@ def found_table(found: "Sequence[Found]") -> Table:
     return made
 
 
-def catalog_table(rows: "Sequence[Row]") -> Table:
+def catalog_table(rows: "Sequence[CatalogRow]") -> Table:
     """Every dataset: what it is for, its official size, and what is on disk."""
     made = Table(title_justify="left")
     made.add_column("name", no_wrap=True)

@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Parameter
-
-from macs.cli._app import Data, Json, Settings, Whole, app, show
+from macs.cli._app import Data, Json, Settings, Several, Whole, app, show
 from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
@@ -17,15 +15,15 @@ def evaluate(
     run: Path | None = None,
     /,
     *,
-    ood: Annotated[list[str], Parameter(consume_multiple=True, negative="")],
+    ood: Annotated[list[str], Several],
     net: str | None = None,
     checkpoint: Path | None = None,
     normalisation: str | None = None,
     id: str | None = None,
     size: Whole | None = None,
-    score: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    score: Annotated[list[str] | None, Several] = None,
     settings: Settings = None,
-    metrics: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    metrics: Annotated[list[str] | None, Several] = None,
     fit_images: Whole = 10_000,
     trials: Whole = 10,
     share: float = 0.2,

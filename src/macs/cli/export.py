@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
-
-from macs.cli._app import Data, Flag, Json, app, show
+from macs.cli._app import Data, Flag, Json, Several, app, show
 from macs.core.errors import MacsError
 
 
@@ -18,7 +16,7 @@ def export(
     int8: Annotated[bool, Flag] = False,
     images: str | None = None,
     split: Literal["val", "test"] | None = None,
-    ood: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    ood: Annotated[list[str] | None, Several] = None,
     max_drop: float = 0.5,
     net: str | None = None,
     score: str | None = None,
@@ -57,7 +55,7 @@ def export(
     """
     from macs.data import load
     from macs.data.loading import load_unseen
-    from macs.detector.files import allowed_drop, onnx_path, read
+    from macs.detector.saving import allowed_drop, onnx_path, read
 
     onnx_path(out)
     allowed_drop(max_drop)

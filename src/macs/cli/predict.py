@@ -54,7 +54,7 @@ def predict(
     json
         Print JSON lines, as --format jsonl does.
     """
-    from macs.detector.files import read
+    from macs.detector.saving import read
 
     if not paths:
         raise MacsError("Name at least one image, folder, glob or .npy file.")

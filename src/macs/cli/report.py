@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
-from macs.cli._app import Data, Json, Settings, app, show
+from macs.cli._app import Data, Json, Settings, Several, app, show
 from macs.core.errors import MacsError
 from macs.core.files import output_file
 
@@ -15,7 +13,7 @@ def report(
     run: Path,
     /,
     *,
-    ood: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    ood: Annotated[list[str] | None, Several] = None,
     id: str | None = None,
     score: str | None = None,
     settings: Settings = None,

@@ -6,11 +6,9 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from macs.cli._app import Data, Flag, Json, app, show, whole_number
+from macs.cli._app import Data, Flag, Json, Several, Whole, app, show, whole_number
 from macs.core.errors import MacsError
 from macs.core.files import kind_of, output_folder, user_path
-
-Several = Parameter(consume_multiple=True, negative="")
 
 
 @app.command
@@ -18,7 +16,7 @@ def reproduce(
     *targets: str,
     scale: Literal["full", "lab", "smoke"] = "smoke",
     out: Path | None = None,
-    seeds: Annotated[list[Annotated[int, Parameter(converter=whole_number)]] | None, Several] = None,
+    seeds: Annotated[list[Whole] | None, Several] = None,
     ids: Annotated[list[str] | None, Several] = None,
     nets: Annotated[list[str] | None, Several] = None,
     outliers: str | None = None,
@@ -79,9 +77,9 @@ def reproduce(
     """
     from importlib.util import find_spec
 
-    from macs.paper.bench import Setup
     from macs.paper.grid import Only, chosen_parts
     from macs.paper.scales import IDS, NETS, SCALES
+    from macs.paper.setup import Setup
 
     parts = chosen_parts(targets)
     if any(part.startswith("figure") for part in parts) and find_spec("matplotlib") is None and not dry_run:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from macs.cli._app import Data, Json, app, show, whole_number
+from macs.cli._app import Data, Json, Several, Whole, app, show
 from macs.cli.train import RecipeFile, options_from, wanted_from
 from macs.core.console import warn
 from macs.core.errors import MacsError
@@ -18,7 +18,6 @@ else:
     SweepOptions = options_from(TrainingOptions(), without=("margin", "seed"))
 
 DEFAULTS = SweepOptions()
-Several = Parameter(consume_multiple=True, negative="")
 
 
 @app.command
@@ -27,7 +26,7 @@ def sweep(
     options: Annotated[SweepOptions, Parameter(name="*")] = DEFAULTS,
     recipe: RecipeFile = None,
     margins: Annotated[list[float] | None, Several] = None,
-    seeds: Annotated[list[Annotated[int, Parameter(converter=whole_number)]] | None, Several] = None,
+    seeds: Annotated[list[Whole] | None, Several] = None,
     validation: float = 0.1,
     val_outliers: str | None = None,
     ood: Annotated[list[str] | None, Several] = None,

@@ -25,7 +25,7 @@ def silent(title: str) -> Progress:
 
 
 @dataclass(frozen=True)
-class Found:
+class SplitCheck:
     """A split as it is on disk."""
 
     name: str
@@ -48,7 +48,7 @@ class Found:
 
 def check(
     names: Sequence[str] = (), root: str | Path | None = None, bars: Bars = silent, *, thorough: bool = True
-) -> list[Found]:
+) -> list[SplitCheck]:
     """Every split of the named datasets, or of all; unless `thorough`, images in folders are counted but not read."""
     folder = data_root(root)
     entries = [dataset_called(name) for name in names or available()]
@@ -62,34 +62,34 @@ def dataset_called(name: str) -> Dataset:
     return entry
 
 
-def look(entry: Dataset, split: str, root: Path, bars: Bars = silent, thorough: bool = True) -> Found:
+def look(entry: Dataset, split: str, root: Path, bars: Bars = silent, thorough: bool = True) -> SplitCheck:
     """One split, by the layout of which most is there."""
     try:
         return _look(entry, split, root, bars, thorough)
     except MacsError as error:  # a folder that may not be entered, say
-        return Found(entry.name, split, 0, entry.splits[split].images, broken=(str(error),))
+        return SplitCheck(entry.name, split, 0, entry.splits[split].images, broken=(str(error),))
 
 
-def _look(entry: Dataset, split: str, root: Path, bars: Bars, thorough: bool) -> Found:
+def _look(entry: Dataset, split: str, root: Path, bars: Bars, thorough: bool) -> SplitCheck:
     official, parts, remote = entry.splits[split].images, entry.splits[split].parts, entry.splits[split].remote
     layout = entry.likeliest(root, split)
     lacks = tuple(name for name in layout if kind_of(root / name) is None)
     files = [root / name for name in layout]
     if not entry.installed() or (layout and len(lacks) == len(layout)):
-        return Found(entry.name, split, 0, official)
+        return SplitCheck(entry.name, split, 0, official)
     progress = bars(f"{entry.name} {split}")
     if files and kind_of(files[0]) == "a folder":
         images, broken = look_into(files[0], progress, thorough)
         if thorough and len(files) > 1 and not lacks and not broken:  # does what describes the images fit them?
             broken = read_parts(entry, split, [tuple(files)], silent(""))[1]
-        return Found(entry.name, split, images, official, lacks, tuple(broken))
+        return SplitCheck(entry.name, split, images, official, lacks, tuple(broken))
     described = all(map(kind_of, files[parts:]))
     sources = [(part, *files[parts:]) for part in files[:parts] if kind_of(part) and described] if files else [()]
     images, broken = read_parts(entry, split, sources, progress)
     # A file that is published as it lies here must be that file, and one of plain pixels shows no damage by itself.
     if thorough and images == official and remote and not remote.archive and (why := differing(files[0], remote)):
         broken = [f"{files[0]} {why}; get the file again."]
-    return Found(entry.name, split, images, official, lacks, tuple(broken))
+    return SplitCheck(entry.name, split, images, official, lacks, tuple(broken))
 
 
 def read_parts(

@@ -10,7 +10,7 @@ from urllib.request import url2pathname
 from macs.core.errors import MacsError
 from macs.core.files import input_file, write_atomically
 from macs.data import transfer
-from macs.data.checking import Bars, Found, check, dataset_called, differing, look, silent
+from macs.data.checking import Bars, SplitCheck, check, dataset_called, differing, look, silent
 from macs.data.dataset import Dataset, Remote
 from macs.data.loading import data_root
 from macs.data.unpacking import WrongFile, unpack
@@ -24,7 +24,7 @@ class Got:
 
     name: str
     fetched: tuple[str, ...]  # the files that were downloaded; none where all was there
-    splits: tuple[Found, ...]  # what is there now
+    splits: tuple[SplitCheck, ...]  # what is there now
     kept: tuple[str, ...] = ()  # a sentence for each file that was left although it is not whole
 
 
@@ -65,7 +65,7 @@ def check_mirror(mirror: str | None) -> None:
         raise MacsError(f"Cannot use {mirror!r} as a mirror; give a URL such as https://host/data or file:///data.")
 
 
-def in_the_way(entry: Dataset, found: Found, folder: Path) -> str:
+def in_the_way(entry: Dataset, found: SplitCheck, folder: Path) -> str:
     """The sentence for a file that a download would have to replace, which none ever does; empty if there is none."""
     if found.broken:
         more = f" ({len(found.broken) - 1} more are broken)" if len(found.broken) > 1 else ""

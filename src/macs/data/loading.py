@@ -174,7 +174,7 @@ def load_unseen(
 
 
 @dataclass(frozen=True)
-class Row:
+class CatalogRow:
     """A line of `macs data list`."""
 
     name: str
@@ -187,13 +187,13 @@ class Row:
     citation: str
 
 
-def catalog_rows(root: str | Path | None = None) -> list[Row]:
+def catalog_rows(root: str | Path | None = None) -> list[CatalogRow]:
     """What there is, and what of it is in the data folder."""
     folder = data_root(root)
     return [row(catalog[name], folder) for name in available()]
 
 
-def row(entry: Dataset, folder: Path) -> Row:
+def row(entry: Dataset, folder: Path) -> CatalogRow:
     images = {split: part.images for split, part in entry.splits.items()}
     found = tuple(split for split in entry.splits if entry.installed() and entry.find(folder, split) is not None)
-    return Row(entry.name, entry.title, entry.role, images, found, entry.home, entry.licence, entry.citation)
+    return CatalogRow(entry.name, entry.title, entry.role, images, found, entry.home, entry.licence, entry.citation)

@@ -18,14 +18,14 @@ T = TypeVar("T")
 SORTED = 10_000  # entries of a folder that are held and sorted at a time: smaller folders come out in order
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """An image file; or a folder that cannot be listed, with the sentence that says why."""
 
     path: Path
     trouble: str = ""
 
 
-def walk(folder: Path) -> Iterator[Found]:
+def walk(folder: Path) -> Iterator[FoundFile]:
     """Every image below a folder; hidden ones are left out, and links are followed unless they lead back up."""
     start = os.path.realpath(folder)
     levels = {start: (folder, entries(folder))}  # from the top down to where we are
@@ -34,7 +34,7 @@ def walk(folder: Path) -> Iterator[Found]:
         try:
             entry = next(rest, None)
         except OSError as error:
-            yield Found(path, f"Cannot list the folder {path}: {reason(error)}.")
+            yield FoundFile(path, f"Cannot list the folder {path}: {reason(error)}.")
             entry = None
         if entry is None:
             levels.popitem()
@@ -43,7 +43,7 @@ def walk(folder: Path) -> Iterator[Found]:
             if inner not in levels and not leads_up(inner, start):
                 levels[inner] = (path / entry.name, entries(path / entry.name))
         elif Path(entry.name).suffix.lower() in SUFFIXES:
-            yield Found(path / entry.name)
+            yield FoundFile(path / entry.name)
 
 
 def folders_in(folder: Path) -> list[str]:

@@ -25,7 +25,7 @@ from macs.scores import Answers, Score
 
 if TYPE_CHECKING:
     from macs.detector.int8 import Quantised
-    from macs.detector.stream import Row
+    from macs.detector.stream import Prediction
 
 # A threshold must mean the same on every machine and in the exported file, so bf16 is never used.
 PRECISION = "float32"
@@ -179,7 +179,7 @@ class Detector:
 
     def predict_files(
         self, paths: str | Path | Iterable[str | Path], *, threshold: float | None = None
-    ) -> "Iterator[Row]":
+    ) -> "Iterator[Prediction]":
         """A row for each image in files, folders, globs and .npy files, in bounded memory however many there are."""
         from macs.detector.stream import predict_files
 
@@ -201,7 +201,7 @@ class Detector:
 
     def save(self, path: str | Path) -> None:
         """Write everything into one .safetensors file."""
-        from macs.detector.files import save
+        from macs.detector.saving import save
 
         save(self, path)
 
@@ -211,7 +211,7 @@ class Detector:
 
         A network and a score of your own must be given: each as itself, or as "module:Class".
         """
-        from macs.detector.files import load
+        from macs.detector.saving import load
 
         return load(path, net, score)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from macs.detector.stream import Row
+    from macs.detector.stream import Prediction
 
 
 class Count:
@@ -18,7 +18,7 @@ class Count:
         known = self.rows - self.ood - self.failed
         return f"{self.rows:,} images: {known:,} ID, {self.ood:,} OOD" + (f", {failed}" if self.failed else "")
 
-    def through(self, rows: "Iterable[Row]", heard: Callable[[], Any] = lambda: None) -> "Iterator[Row]":
+    def through(self, rows: "Iterable[Prediction]", heard: Callable[[], Any] = lambda: None) -> "Iterator[Prediction]":
         for row in rows:
             self.rows += 1
             self.ood += row.is_ood is True

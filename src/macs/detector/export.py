@@ -27,7 +27,7 @@ from macs.core.files import write_atomically
 from macs.core.version import __version__
 from macs.data.fitness import warn_of_guessing
 from macs.detector._detector import Detector, Verdicts
-from macs.detector.files import onnx_path
+from macs.detector.saving import onnx_path
 from macs.inference import Outputs
 
 if TYPE_CHECKING:

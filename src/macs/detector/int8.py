@@ -17,7 +17,7 @@ from macs.data.fitness import same_classes, warn_of_guessing
 from macs.detector._detector import Detector, Verdicts
 from macs.detector.calibration import Calibration, calibrate
 from macs.detector.export import SCORE, describe, quiet, run, session, strip, to_onnx
-from macs.detector.files import allowed_drop, onnx_path
+from macs.detector.saving import allowed_drop, onnx_path
 from macs.inference import batches_of
 from macs.metrics import ood_metrics
 from macs.scores import joined, name_of

@@ -26,7 +26,7 @@ class Misfit(Exception):
 
 
 @dataclass(frozen=True)
-class Label:
+class DetectorLabel:
     """Everything that a detector is but its weights."""
 
     format: str
@@ -41,9 +41,9 @@ class Label:
     settings: dict[str, Any] = field(default_factory=dict)  # of the score; versions 1 and 2 had none
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> "Label":
+    def from_json(cls, told: dict[str, Any]) -> "DetectorLabel":
         """A label that is right in every field, or a Misfit that names the first one that is not."""
-        label: Label = fitted(cls, _renewed(told), "label")
+        label: DetectorLabel = fitted(cls, _renewed(told), "label")
         for complaint in _complaints(label):
             raise Misfit(complaint)
         return label
@@ -115,7 +115,7 @@ def wrong_names(names: Sequence[str]) -> str:
     return "" if len(names) != 1 else "there is only one class"
 
 
-def _complaints(label: Label) -> Iterator[str]:
+def _complaints(label: DetectorLabel) -> Iterator[str]:
     record, count = label.calibration, len(label.classes)
     if not 1 <= label.version <= VERSION:
         yield f"version is {label.version}"

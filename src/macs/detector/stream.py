@@ -24,7 +24,7 @@ AHEAD = 2 * BATCH // BLOCK  # blocks that may be decoded or waiting while one is
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Prediction:
     """One image: its class, confidence and verdict, or the reason why there are none."""
 
     path: str
@@ -43,7 +43,7 @@ class Picture(NamedTuple):
 
 def predict_files(
     detector: Detector, paths: str | Path | Iterable[str | Path], threshold: float | None = None
-) -> Iterator[Row]:
+) -> Iterator[Prediction]:
     """A row for each image, in the order in which the paths give them."""
     if not isinstance(paths, str | Path | Iterable):
         raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
@@ -53,7 +53,7 @@ def predict_files(
 
 def _rows(
     detector: Detector, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
-) -> Iterator[Row]:
+) -> Iterator[Prediction]:
     blocks = in_batches(find_images(paths), BLOCK)
     decoded = map_ahead(partial(decode, preparation=detector.preparation), blocks, threads=DECODERS, ahead=AHEAD)
     pictures = (picture for block in decoded for picture in block)
@@ -66,7 +66,7 @@ def _rows(
                 answers = scores.answer(score, run(torch.from_numpy(np.stack(pixels))))
                 found = _verdicts(detector.judge(answers, thresholds))
             for name, image, reason in batch:
-                yield Row(name, reason=reason) if image is None else Row(name, *next(found))
+                yield Prediction(name, reason=reason) if image is None else Prediction(name, *next(found))
 
 
 def _verdicts(verdicts: Verdicts) -> Iterator[tuple[int, str, float, bool]]:

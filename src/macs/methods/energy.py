@@ -24,7 +24,7 @@ Margin = Annotated[float | None, Span(-1_000_000, 1_000_000)]
 
 @method("energy")
 @dataclass(frozen=True)
-class Energy(Method):
+class EnergyBounded(Method):
     weight: Weight = 0.1
     m_in: Margin = None
     m_out: Margin = None

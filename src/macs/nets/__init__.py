@@ -8,7 +8,9 @@ numbers. Any other nn.Module that returns logits will do as well: pass it, or na
 """
 
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
-from macs.nets._base import (
+from macs.nets._checkpoints import class_names, load, save
+from macs.nets._names import available, build, net
+from macs.nets._network import (
     Net,
     features_of,
     logits_of,
@@ -20,8 +22,6 @@ from macs.nets._base import (
     set_dropout,
     through_head,
 )
-from macs.nets._files import class_names, load, save
-from macs.nets._names import available, build, net
 from macs.nets._normalise import Normalise
 from macs.nets._weights import origin_of, remember_origin, weights_hash
 

@@ -11,7 +11,7 @@ from torch import nn
 from macs.core.errors import MacsError
 from macs.core.registry import Registry, unknown, users_code
 from macs.data.preparation import Normalisation, Preparation
-from macs.nets._base import Net, set_dropout
+from macs.nets._network import Net, set_dropout
 from macs.nets._normalise import Normalise
 
 MOST_CLASSES = 1_000_000  # beyond them a number is a slip, which would take all memory before anything could be said

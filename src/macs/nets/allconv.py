@@ -12,7 +12,7 @@ from torch.nn.functional import avg_pool2d
 
 from macs.core.errors import MacsError
 from macs.nets import Net, net
-from macs.nets._base import Dropout, conv_norm
+from macs.nets._network import Dropout, conv_norm
 
 SMALLEST = 12  # pixels that two poolings and an unpadded convolution leave one of
 

@@ -14,7 +14,7 @@ from torch.nn.functional import avg_pool2d, relu
 
 from macs.core.errors import MacsError
 from macs.nets import Net, net
-from macs.nets._base import conv, conv_norm
+from macs.nets._network import conv, conv_norm
 
 GROWTH = 32  # channels that a layer adds
 LAYERS = {121: (6, 12, 24, 16), 169: (6, 12, 32, 32), 201: (6, 12, 48, 32)}

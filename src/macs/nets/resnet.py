@@ -13,12 +13,12 @@ from torch.nn.functional import relu
 
 from macs.core.errors import MacsError
 from macs.nets import Net, net
-from macs.nets._base import conv, conv_norm
+from macs.nets._network import conv, conv_norm
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.conv1 = conv(inputs, outputs, 3, stride)
@@ -64,4 +64,6 @@ class ResNet(Net):
 
 
 def _stage(blocks: int, inputs: int, outputs: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(Block(inputs, outputs, stride), *(Block(outputs, outputs, 1) for _ in range(blocks - 1)))
+    return nn.Sequential(
+        ResidualBlock(inputs, outputs, stride), *(ResidualBlock(outputs, outputs, 1) for _ in range(blocks - 1))
+    )

@@ -13,12 +13,12 @@ from torch.nn.functional import relu
 
 from macs.core.errors import MacsError
 from macs.nets import Net, net
-from macs.nets._base import ReluDropout, conv, conv_norm
+from macs.nets._network import ReluDropout, conv, conv_norm
 
 MOST_PARAMETERS = 1_000_000_000  # 4 GB of weights
 
 
-class Block(nn.Module):
+class WideBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
         super().__init__()
         self.bn1 = nn.BatchNorm2d(inputs)
@@ -66,6 +66,6 @@ class WideResNet(Net):
 
 def _group(blocks: int, inputs: int, outputs: int, stride: int, dropout: float) -> nn.Sequential:
     """Blocks of one resolution, named layer.0, layer.1, ... as in the public checkpoints."""
-    first, rest = Block(inputs, outputs, stride, dropout), range(blocks - 1)
-    layer = nn.Sequential(first, *(Block(outputs, outputs, 1, dropout) for _ in rest))
+    first, rest = WideBlock(inputs, outputs, stride, dropout), range(blocks - 1)
+    layer = nn.Sequential(first, *(WideBlock(outputs, outputs, 1, dropout) for _ in rest))
     return nn.Sequential(OrderedDict(layer=layer))

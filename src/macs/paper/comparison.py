@@ -22,7 +22,7 @@ QUARTILES = {"quartile_low": 25, "median": 50, "quartile_high": 75}
 
 
 @dataclass(frozen=True)
-class Place:
+class Panel:
     """An ID set and network that were run, and those of the paper that they stand for."""
 
     id: str
@@ -81,10 +81,10 @@ def entries(part: str, outcome: Outcome) -> list[Entry]:
     return list(makers.get(part, _averages)(part, outcome))
 
 
-def where(part: str, outcome: Outcome) -> list[Place]:
+def where(part: str, outcome: Outcome) -> list[Panel]:
     """The places of a table or figure, in its order."""
     found = places(PARTS[part], outcome.setup.scale, outcome.only)
-    return [Place(id, net, tuple(papers)) for (id, net), papers in found.items()]
+    return [Panel(id, net, tuple(papers)) for (id, net), papers in found.items()]
 
 
 def _averages(part: str, outcome: Outcome) -> Iterator[Entry]:
@@ -108,7 +108,7 @@ def _by_ood_set(part: str, outcome: Outcome) -> Iterator[Entry]:
                     yield _entry(part, outcome, place, row, metric, name)
 
 
-def _entry(part: str, outcome: Outcome, place: Place, row: TableRow, metric: str, ood: str | None) -> Entry:
+def _entry(part: str, outcome: Outcome, place: Panel, row: TableRow, metric: str, ood: str | None) -> Entry:
     """A row's metric, averaged over the OOD sets or on the one that stands for the paper's `ood`."""
     scale = outcome.setup.scale
     ours = scale.ood[ood] if ood else ""
@@ -147,7 +147,7 @@ def _values(evaluation: Evaluation, metric: str, ood: str) -> tuple[list[float],
     raise Lacking("missing", f"{ood} is not there")
 
 
-def _with_paper(entry: Entry, place: Place, row: TableRow, ood: str | None) -> Entry:
+def _with_paper(entry: Entry, place: Panel, row: TableRow, ood: str | None) -> Entry:
     """The entry with what the paper prints there, if anything."""
     if entry.part == "figure4":
         for curve in numbers.margin_curves():
@@ -199,7 +199,7 @@ def _boxes(part: str, outcome: Outcome) -> Iterator[Entry]:
                         yield replace(entry, lacking=reason.word, why=str(reason))
 
 
-def confidences(outcome: Outcome, place: Place, row: TableRow, images: str) -> NDArray[np.float32]:
+def confidences(outcome: Outcome, place: Panel, row: TableRow, images: str) -> NDArray[np.float32]:
     """The confidences of a row's first seed on an OOD set, or on the ID test images: "id"."""
     kept = outcome.row(row, place.id, place.net)[1][0].confidences
     if images not in kept:

@@ -14,9 +14,9 @@ from macs.core.console import tell
 from macs.core.errors import MacsWarning
 from macs.data import ImageSet
 from macs.data.catalog import catalog
-from macs.paper.bench import Bench, Setup
 from macs.paper.grid import Only, Training, trainings
 from macs.paper.reproduction import benches
+from macs.paper.setup import Bench, Setup
 from macs.training.recipe import Recipe
 
 SLOWER = {"divoe": 1.8}  # five more passes of half the outliers; other methods cost nearly what OE costs

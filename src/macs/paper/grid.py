@@ -54,7 +54,7 @@ METHODS = (*BASELINES, MACS, BY_VALIDATION, BY_TEST)
 
 
 @dataclass(frozen=True)
-class Part:
+class PaperPart:
     """A table or figure: the ID sets and networks in it, by the paper's names, and its rows."""
 
     ids: tuple[str, ...]
@@ -66,17 +66,17 @@ class Part:
 CIFAR, OTHERS = IDS[:2], IDS[2:]
 PAIR, TRIO = NETS[:2], NETS[1:]
 PARTS = {
-    "table1": Part(CIFAR, NETS[:1], metrics=("auroc", "aupr", "fpr95", "accuracy")),
-    "table2": Part(OTHERS, NETS[:1], metrics=("auroc", "aupr", "fpr95", "accuracy")),
-    "table3": Part(CIFAR, PAIR),
-    "table4": Part(OTHERS, PAIR),
-    "table5": Part(IDS, NETS, (BY_TEST, BY_VALIDATION)),
-    "table6": Part(CIFAR, TRIO),
-    "table7": Part(OTHERS, TRIO),
-    "figure1": Part(("cifar100",), NETS[:1], (MSP, OE, MACS)),
-    "figure3": Part(("cifar100",), PAIR, (MACS, OE)),
-    "figure4": Part(IDS, PAIR, (BY_VALIDATION,)),
-    "figure5": Part(IDS, NETS[:1], (MACS, UNBOUNDED)),
+    "table1": PaperPart(CIFAR, NETS[:1], metrics=("auroc", "aupr", "fpr95", "accuracy")),
+    "table2": PaperPart(OTHERS, NETS[:1], metrics=("auroc", "aupr", "fpr95", "accuracy")),
+    "table3": PaperPart(CIFAR, PAIR),
+    "table4": PaperPart(OTHERS, PAIR),
+    "table5": PaperPart(IDS, NETS, (BY_TEST, BY_VALIDATION)),
+    "table6": PaperPart(CIFAR, TRIO),
+    "table7": PaperPart(OTHERS, TRIO),
+    "figure1": PaperPart(("cifar100",), NETS[:1], (MSP, OE, MACS)),
+    "figure3": PaperPart(("cifar100",), PAIR, (MACS, OE)),
+    "figure4": PaperPart(IDS, PAIR, (BY_VALIDATION,)),
+    "figure5": PaperPart(IDS, NETS[:1], (MACS, UNBOUNDED)),
 }
 
 
@@ -90,7 +90,7 @@ def chosen_parts(targets: Sequence[str]) -> list[str]:
     return [part for part in PARTS if part in targets or "all" in targets]
 
 
-def places(part: Part, scale: PaperScale, only: "Only") -> dict[tuple[str, str], list[tuple[str, str]]]:
+def places(part: PaperPart, scale: PaperScale, only: "Only") -> dict[tuple[str, str], list[tuple[str, str]]]:
     """Each ID set and network that is run for a part, with those of the paper that it stands for."""
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for id in part.ids:
@@ -122,7 +122,7 @@ def trainings(parts: Sequence[str], scale: PaperScale, only: Only, seeds: Sequen
     return sorted(found, key=lambda each: (each.id, each.net, each.seed, each.method != "msp"))
 
 
-def _trainings(part: Part, scale: PaperScale, only: Only, seeds: Sequence[int]) -> Iterator[Training]:
+def _trainings(part: PaperPart, scale: PaperScale, only: Only, seeds: Sequence[int]) -> Iterator[Training]:
     for id, net in places(part, scale, only):
         for row in (MSP, *part.rows):
             yield from row.trainings(id, net, seeds, scale.margins)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from macs import figures
 from macs.paper import numbers
-from macs.paper.comparison import Entry, Place, confidences, where
+from macs.paper.comparison import Entry, Panel, confidences, where
 from macs.paper.grid import PARTS, UNBOUNDED
 from macs.paper.reproduction import Lacking, Outcome
 
@@ -81,7 +81,7 @@ def _densities(outcome: Outcome) -> "Figure":
     return figures.densities(panels)
 
 
-def _curves(outcome: Outcome, drawn: list[Place], found: list[Entry], source: str) -> "Figure":
+def _curves(outcome: Outcome, drawn: list[Panel], found: list[Entry], source: str) -> "Figure":
     curves = []
     for place in drawn:
         for metric in PARTS["figure4"].metrics:
@@ -103,7 +103,7 @@ def _curves(outcome: Outcome, drawn: list[Place], found: list[Entry], source: st
     return figures.margin_curves([*curves, *(curve for curve in paper_curves() if (curve.id, curve.net) in own)])
 
 
-def _bars(drawn: list[Place], found: list[Entry], source: str) -> "Figure":
+def _bars(drawn: list[Panel], found: list[Entry], source: str) -> "Figure":
     ids = {place.title: place.id for place in drawn}
     own = {place.id for place in drawn if place.itself}
     bars = [
@@ -116,7 +116,7 @@ def _bars(drawn: list[Place], found: list[Entry], source: str) -> "Figure":
     return figures.bound_bars([*bars, *(bar for bar in paper_bars() if bar.id in own)])
 
 
-def _complete(place: Place, found: list[Entry]) -> bool:
+def _complete(place: Panel, found: list[Entry]) -> bool:
     return not any(entry.lacking for entry in found if entry.block == place.title)
 
 

@@ -11,7 +11,7 @@ from macs import figures
 from macs.core.files import write_text
 from macs.metrics import get
 from macs.paper import numbers, plots, writing
-from macs.paper.comparison import Entry, Place, entries, where
+from macs.paper.comparison import Entry, Panel, entries, where
 from macs.paper.grid import BY_TEST, BY_VALIDATION, FIXED, MACS, PARTS, UNBOUNDED
 from macs.paper.reproduction import Lacking, Outcome
 
@@ -96,7 +96,7 @@ def _notes(part: str, outcome: Outcome, found: list[Entry]) -> list[str]:
     return notes + list(dict.fromkeys(f"{entry.lacking}: {entry.why}" for entry in found if entry.lacking))
 
 
-def _same_without_margin(outcome: Outcome, place: Place) -> list[str]:
+def _same_without_margin(outcome: Outcome, place: Panel) -> list[str]:
     """Below the plateau the margin bounds nothing, and Fig. 5 compares a network with itself."""
     try:
         (_, bounded), (_, unbounded) = (outcome.row(row, place.id, place.net) for row in (MACS, UNBOUNDED))

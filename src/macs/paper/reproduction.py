@@ -16,8 +16,8 @@ from macs.experiments.cells import Cell, Result
 from macs.experiments.engine import Engine, SerialEngine
 from macs.experiments.margins import Choice, Point, chosen_margin, plateaus
 from macs.metrics import FprRule
-from macs.paper.bench import Bench, Setup, bench
 from macs.paper.grid import Only, TableRow, Training, trainings
+from macs.paper.setup import Bench, Setup, bench
 
 
 class Lacking(Exception):

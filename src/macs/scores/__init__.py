@@ -11,8 +11,8 @@ docstring says whose their defaults are.
 """
 
 from macs.scores._answers import Answers, answer, ask, ask_all, joined
-from macs.scores._base import NETWORK, Known, NotFitted, Score, available, get, get_all, name_of, score
 from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer, ready
+from macs.scores._score import NETWORK, Known, NotFitted, Score, available, get, get_all, name_of, score
 
 __all__ = [
     "LIMIT",

@@ -15,7 +15,7 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import to_float
 from macs.inference import outputs_of
-from macs.scores._base import Known, Score
+from macs.scores._score import Known, Score
 
 LIMIT = 10_000  # training images: enough for every score here, and a fifth of the cost of CIFAR's 50,000
 Train = ImageSet | Callable[[], ImageSet] | None  # a function is called only if a score needs training images

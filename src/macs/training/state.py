@@ -13,7 +13,7 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.fingerprint import fingerprint
 from macs.methods import Method
-from macs.nets._files import misfit
+from macs.nets._checkpoints import misfit
 from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder, epochs_from
 

@@ -1,7 +1,7 @@
 """The formats in which rows of verdicts are written, each as the rows come: one file per format.
 
     @output_format("tsv", suffix=".tsv")
-    def write_tsv(rows: Iterable[Row], file: TextIO) -> None: ...
+    def write_tsv(rows: Iterable[Prediction], file: TextIO) -> None: ...
 
 A format of text is given an open file; one that is `binary` is given the path of a file to write. A new format is one
 new file here, or anywhere on your path as `--format mine:write_tsv`.
@@ -18,7 +18,7 @@ from macs.core.registry import Registry, users_code
 from macs.core.text import whole
 
 if TYPE_CHECKING:
-    from macs.detector.stream import Row
+    from macs.detector.stream import Prediction
 
 COLUMNS = ("path", "label", "class", "confidence", "is_ood", "reason")
 
@@ -42,7 +42,7 @@ class OutputFormat:
         if self.needs and find_spec(self.needs) is None:
             raise MacsError(f"The format {self.name} needs {self.needs}: pip install 'macs-ood[{self.name}]'.")
 
-    def write_stream(self, rows: "Iterable[Row]", file: TextIO) -> None:
+    def write_stream(self, rows: "Iterable[Prediction]", file: TextIO) -> None:
         """All rows to an open text file, perhaps standard output."""
         if self.write.__module__.startswith("macs."):
             self.write(rows, file)
@@ -50,7 +50,7 @@ class OutputFormat:
             with users_code(f"The output format {self.name} failed"):
                 self.write(rows, file)
 
-    def write_file(self, rows: "Iterable[Row]", path: Path) -> None:
+    def write_file(self, rows: "Iterable[Prediction]", path: Path) -> None:
         """All rows into a file."""
         if self.binary:
             self.write(rows, path)
@@ -89,6 +89,6 @@ def choose_format(wanted: str | None, out: Path | None, terminal: bool) -> Outpu
     return chosen
 
 
-def values_of(row: "Row") -> list[Any]:
+def values_of(row: "Prediction") -> list[Any]:
     """The fields of a row, its texts such that any encoding of Unicode can write them."""
     return [whole(value) if isinstance(value, str) else value for value in astuple(row)]

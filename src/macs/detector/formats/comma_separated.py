@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TextIO
 from macs.detector.formats import COLUMNS, output_format, values_of
 
 if TYPE_CHECKING:
-    from macs.detector.stream import Row
+    from macs.detector.stream import Prediction
 
 
 @output_format("csv", suffix=".csv")
-def write_csv(rows: "Iterable[Row]", file: TextIO) -> None:
+def write_csv(rows: "Iterable[Prediction]", file: TextIO) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:

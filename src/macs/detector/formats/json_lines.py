@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TextIO
 from macs.detector.formats import COLUMNS, output_format, values_of
 
 if TYPE_CHECKING:
-    from macs.detector.stream import Row
+    from macs.detector.stream import Prediction
 
 
 @output_format("jsonl", suffix=".jsonl")
-def write_json_lines(rows: "Iterable[Row]", file: TextIO) -> None:
+def write_json_lines(rows: "Iterable[Prediction]", file: TextIO) -> None:
     for row in rows:
         told = dict(zip(COLUMNS, values_of(row), strict=True))
         if row.confidence is not None and not math.isfinite(row.confidence):  # JSON has no word for it

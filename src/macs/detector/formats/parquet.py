@@ -8,13 +8,13 @@ from macs.data.walking import in_batches
 from macs.detector.formats import COLUMNS, output_format, values_of
 
 if TYPE_CHECKING:
-    from macs.detector.stream import Row
+    from macs.detector.stream import Prediction
 
 ROW_GROUP = 10_000  # rows in memory
 
 
 @output_format("parquet", suffix=".parquet", binary=True, needs="pyarrow")
-def write_parquet(rows: "Iterable[Row]", path: Path) -> None:
+def write_parquet(rows: "Iterable[Prediction]", path: Path) -> None:
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 

@@ -7,11 +7,11 @@ from macs.core.text import printable
 from macs.detector.formats import output_format
 
 if TYPE_CHECKING:
-    from macs.detector.stream import Row
+    from macs.detector.stream import Prediction
 
 
 @output_format("table", suffix=".txt")
-def write_table(rows: "Iterable[Row]", file: TextIO) -> None:
+def write_table(rows: "Iterable[Prediction]", file: TextIO) -> None:
     print(f"{'verdict':8} {'confidence':>10}  {'class':20} path", file=file)
     for row in rows:
         if row.is_ood is None:

@@ -12,7 +12,7 @@ from torch import nn
 from macs import MacsError, nets
 from macs.core.errors import MacsWarning
 from macs.data import ImageSet
-from macs.nets._base import Dropout, ReluDropout
+from macs.nets._network import Dropout, ReluDropout
 
 
 class Foreign(nn.Module):

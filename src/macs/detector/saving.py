@@ -17,7 +17,7 @@ from macs.core.errors import MacsError
 from macs.core.files import input_file, output_file, reason, write_atomically
 from macs.core.settings import Span
 from macs.core.version import __version__
-from macs.detector.label import FORMAT, VERSION, Label, Misfit
+from macs.detector.label import FORMAT, VERSION, DetectorLabel, Misfit
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -38,7 +38,7 @@ def save(detector: "Detector", path: str | Path) -> None:
 
     path = detector_path(path)
     label = asdict(
-        Label(
+        DetectorLabel(
             format=FORMAT,
             version=VERSION,
             macs=__version__,
@@ -108,7 +108,7 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
     return Detector(network, scorer, label.classes, label.recipe, label.preparation, label.calibration)
 
 
-def _score(label: Label, given: "Score | str | None", path: str | Path) -> "Score":
+def _score(label: DetectorLabel, given: "Score | str | None", path: str | Path) -> "Score":
     """The score that a label names, not fitted yet; one of the user's own is the one given."""
     from macs import scores
 
@@ -166,7 +166,7 @@ def _network(name: str, classes: int, state: "dict[str, Tensor]", path: str | Pa
 def _fit(network: "nn.Module", state: "dict[str, Tensor]", classes: int, path: str | Path) -> None:
     """Refuse weights that are not exactly the network's."""
     from macs import nets
-    from macs.nets._files import misfit
+    from macs.nets._checkpoints import misfit
 
     expected = network.state_dict()
     wrong = misfit(state, expected, classes) or next(
@@ -182,7 +182,7 @@ def _fit(network: "nn.Module", state: "dict[str, Tensor]", classes: int, path: s
         raise MacsError(f"{path} does not fit {nets.name_of(network)} with {classes} classes: {wrong}.")
 
 
-def read(path: str | Path) -> tuple[Label, bytes]:
+def read(path: str | Path) -> tuple[DetectorLabel, bytes]:
     """The label and the content of a detector file, whole and unchanged since it was written."""
     path = input_file(path, "detector", "make one with: macs calibrate")
     try:
@@ -210,7 +210,7 @@ def read(path: str | Path) -> tuple[Label, bytes]:
     if told != checksum(label, header, memoryview(content)[start:]):
         raise MacsError(f"{path} was changed after it was saved: its checksum does not match; copy it again.")
     try:
-        return Label.from_json(label), content
+        return DetectorLabel.from_json(label), content
     except Misfit as error:
         raise MacsError(f"{path} has a label that macs did not write: {error}; calibrate anew.") from None
 

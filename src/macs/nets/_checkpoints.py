@@ -20,8 +20,8 @@ from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import input_file, kind_of, output_file, reason, user_path, write_atomically
 from macs.data.preparation import DEFAULT, NORMALISATIONS, Normalisation, Preparation
-from macs.nets._base import Net, name_of, preparation_of, require_net
 from macs.nets._names import build
+from macs.nets._network import Net, name_of, preparation_of, require_net
 from macs.nets._normalise import USUAL
 from macs.nets._weights import remember_origin
 
@@ -34,7 +34,7 @@ State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Label:
+class WeightsLabel:
     """What a file says of itself; `name` is None in files that are not ours."""
 
     name: str | None = None
@@ -46,7 +46,7 @@ class Label:
     version: int = VERSION
 
     @classmethod
-    def from_json(cls, told: Any) -> "Label":
+    def from_json(cls, told: Any) -> "WeightsLabel":
         """What `save` wrote as JSON; a TypeError or a MacsError for anything else."""
         if not isinstance(told, dict):
             raise TypeError(told)
@@ -73,7 +73,7 @@ def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> N
     if kind_of(path) is not None:
         output_file(path)  # which refuses to overwrite the network of a run
     classes = getattr(net, "classes", None)
-    label = Label(
+    label = WeightsLabel(
         name=name_of(net),
         classes=classes if type(classes) is int else None,
         dropout=float(net.dropout) if isinstance(net, Net) else None,
@@ -158,13 +158,13 @@ def _find(path: str | Path) -> Path:
     return input_file(path / RUN_FILE, "checkpoint")
 
 
-def _read(path: Path) -> tuple[Label, State]:
+def _read(path: Path) -> tuple[WeightsLabel, State]:
     """The label and the tensors of a file, all of them of the plain kind."""
     try:
         if path.suffix == ".safetensors":
             label, state = _label(path), safetensors.torch.load_file(path)
         else:
-            label, state = Label(), _state_dict(torch.load(path, map_location="cpu", weights_only=True), path)
+            label, state = WeightsLabel(), _state_dict(torch.load(path, map_location="cpu", weights_only=True), path)
     except MacsError:
         raise
     except OSError as error:
@@ -194,7 +194,7 @@ def _odd(value: Tensor) -> str:
     return next((kind for kind, is_so in kinds.items() if is_so), "")
 
 
-def _label(path: Path) -> Label:
+def _label(path: Path) -> WeightsLabel:
     """What a safetensors file says of itself in its header: the length in 8 bytes, then that much JSON."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -205,14 +205,14 @@ def _label(path: Path) -> Label:
         except (AttributeError, TypeError, ValueError, RecursionError):
             raise MacsError(f"{path} {DAMAGED}.") from None
     if text is None:
-        return Label()
+        return WeightsLabel()
     kind, version = (told.get("format"), told.get("version")) if isinstance(told, dict) else (None, None)
     if isinstance(kind, str) and kind != FORMAT:
         raise MacsError(f"{path} is not a network: it says that it is a {kind}.")
     if type(version) is int and version > VERSION:
         raise MacsError(f"{path} was written by a newer macs; upgrade to read it.")
     try:
-        return Label.from_json(told)
+        return WeightsLabel.from_json(told)
     except (TypeError, MacsError):
         raise MacsError(f"{path} has a label that macs did not write: {text:.200}.") from None
 
