@@ -10,7 +10,7 @@ from bench import interleaved, report, seconds
 from macs import nets
 from macs.data import ImageSet
 from macs.detector import Detector
-from macs.detector.export import session
+from macs.detector.runtime import session
 
 BATCH, IMAGES = 32, 1024
 NAMES = ["label", "confidence", "is_ood"]

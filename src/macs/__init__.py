@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from macs.core.errors import MacsError
     from macs.core.memory import keep_freed_memory
     from macs.data import ImageSet
-    from macs.detector import Detector
+    from macs.detector import Detector, Runtime
     from macs.evaluation import evaluate
     from macs.training import PRETRAINING, Recipe, TrainingSpec, finetune, pretrain
 
@@ -27,6 +27,7 @@ __all__ = [
     "ImageSet",
     "MacsError",
     "Recipe",
+    "Runtime",
     "TrainingSpec",
     "data",
     "evaluate",
@@ -66,6 +67,7 @@ __getattr__ = lazily(
         "MacsError": "macs.core.errors",
         "PRETRAINING": "macs.training.recipe",
         "Recipe": "macs.training.recipe",
+        "Runtime": "macs.detector",
         "TrainingSpec": "macs.training.spec",
         "evaluate": "macs.evaluation",
         "finetune": "macs.training",

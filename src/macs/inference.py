@@ -7,17 +7,19 @@ for outputs in outputs_of(net, images, features=True):
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from macs import nets
-from macs.core.console import track
 from macs.core.devices import channels_last, device_of, use_bf16
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.batches import scoring_batches, to_float
+from macs.data.batches import to_float
+from macs.data.reading import batches_of
 
-BATCH = 256
+RawPixels = Tensor | NDArray[np.uint8]  # N x H x W x 3, 0..255
 
 
 class Outputs:
@@ -60,7 +62,7 @@ class Outputs:
 
 def outputs_of(
     net: nn.Module,
-    images: ImageSet | Iterable[Tensor],
+    images: ImageSet | Iterable[RawPixels],
     *,
     features: bool = False,
     precision: str = "auto",
@@ -73,15 +75,10 @@ def outputs_of(
         yield from map(run, batches)
 
 
-def batches_of(
-    images: ImageSet, batch: int = BATCH, *, doing: str = "scoring", progress: bool = False
-) -> Iterator[Tensor]:
-    """A set as uint8 batches, with a progress bar that says what is done to it."""
-    return track(scoring_batches(images, batch), -(-len(images) // batch), f"{doing} {images.name}", progress)
-
-
 @contextmanager
-def inference(net: nn.Module, precision: str = "auto", features: bool = False) -> Iterator[Callable[[Tensor], Outputs]]:
+def inference(
+    net: nn.Module, precision: str = "auto", features: bool = False
+) -> Iterator[Callable[[RawPixels], Outputs]]:
     """A function from a uint8 batch, N x H x W x 3, to the network's outputs, in evaluation mode on its own device.
 
     with inference(net) as run:
@@ -93,8 +90,8 @@ def inference(net: nn.Module, precision: str = "auto", features: bool = False) -
     channels_last(net.eval())
 
     @torch.inference_mode()
-    def run(batch: Tensor) -> Outputs:
-        pixels = to_float(batch, device)
+    def run(batch: RawPixels) -> Outputs:
+        pixels = to_float(torch.as_tensor(batch), device)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             if features:
                 found, logits = nets.features_of(net, pixels)

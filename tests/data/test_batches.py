@@ -12,11 +12,11 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import (
     draw,
-    scoring_batches,
     steps_per_epoch,
     to_float,
     training_batches,
 )
+from macs.data.reading import batches_of
 
 
 def numbered(count, size=8, mirror=True, labelled=True):
@@ -130,9 +130,9 @@ def test_scoring_goes_through_every_image_in_order(tmp_path):
     np.save(tmp_path / "a.npy", numbered(23).pixels)
     on_disk = ImageSet("disk", np.load(tmp_path / "a.npy", mmap_mode="r"))
     for photos in (numbered(23), on_disk, numbered(46).subset(range(23))):
-        batches = list(scoring_batches(photos, batch=10))
+        batches = list(batches_of(photos, batch=10))
         assert [len(batch) for batch in batches] == [10, 10, 3]
-        assert [n for batch in batches for n in numbers(batch)] == list(range(23))
+        assert [n for batch in batches for n in numbers(torch.from_numpy(batch))] == list(range(23))
 
 
 def test_to_float_scales_to_one_and_lies_channels_last():
@@ -158,7 +158,7 @@ def test_closing_early_ends_the_thread():
 
 
 def test_leaving_a_loop_early_ends_the_thread():
-    for _ in scoring_batches(numbered(1000), 4):
+    for _ in batches_of(numbered(1000), 4):
         break
     deadline = time.monotonic() + 5
     while preparing() and time.monotonic() < deadline:

@@ -4,16 +4,23 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from macs.cli._app import Json, app
+from macs.cli._app import Json, Several, app
 from macs.core.console import Terminal, tell
 from macs.core.errors import MacsError
 from macs.core.files import output_file, write_atomically
 from macs.detector.counting import Count
 from macs.detector.formats import choose_format
+from macs.detector.verdicts import control_false_discoveries
+
+if TYPE_CHECKING:
+    from macs.detector.calibration import Calibration
+    from macs.detector.judge import Judge
 
 
 @app.command
@@ -23,6 +30,8 @@ def predict(
     out: Path | None = None,
     format: str | None = None,
     threshold: float | None = None,
+    fdr: float | None = None,
+    provider: Annotated[list[str] | None, Several] = None,
     net: str | None = None,
     score: str | None = None,
     json: Json = False,
@@ -40,13 +49,18 @@ def predict(
     paths
         Images, folders (with all folders inside), globs in quotes, or .npy files of uint8 images N x H x W x 3.
     detector
-        File from `macs calibrate`.
+        File from `macs calibrate`, or from `macs export`, which is run without torch.
     out
         File for the results; its ending says the format: .csv, .jsonl, .parquet or .txt.
     format
         table, csv, jsonl, parquet, or your own as module:Name [default: table on a terminal, csv elsewhere].
     threshold
         Overrides the calibrated threshold, for every class.
+    fdr
+        Judge by p-values instead, over all images of this call together: of those called OOD, an expected share of at
+        most this is in truth ID. Verdicts come when all images are read.
+    provider
+        For an exported detector: execution providers of ONNX Runtime, in order of preference [default: cpu].
     net
         A network of your own, as module:Class; only that is imported which is named here.
     score
@@ -54,25 +68,21 @@ def predict(
     json
         Print JSON lines, as --format jsonl does.
     """
-    from macs.detector.saving import read
+    from macs.detector.judge import check_promise
 
     if not paths:
         raise MacsError("Name at least one image, folder, glob or .npy file.")
     form = choose_format("jsonl" if json and format is None else format, out, sys.stdout.isatty())
     if out is not None:
         output_file(out, inputs=[detector, *paths])
-    read(detector)  # so that a wrong file is refused before torch is imported
-
-    from macs.core.devices import best_device
-    from macs.detector import Detector
-
-    loaded = Detector.load(detector, net, score).to(best_device())
-    rows = loaded.predict_files(paths, threshold=threshold)
+    judge = open_detector(detector, net, score, provider, partial(check_promise, threshold=threshold, fdr=fdr))
+    rows = judge.predict_files(paths, threshold=threshold)
     # Pillow warns of broken images as it meets them; their rows say why.
     warnings.filterwarnings("ignore", module="PIL")
-    count = Count()
+    read, count = Count(), Count()
     with progress(shown=out is not None or not sys.stdout.isatty()) as heard:
-        counted = count.through(rows, lambda: heard(count))
+        rows = read.through(rows, lambda: heard(read))
+        counted = count.through(rows if fdr is None else control_false_discoveries(rows, fdr))
         if out is not None:
             write_atomically(out, lambda temporary: form.write_file(counted, temporary))
         else:
@@ -83,6 +93,34 @@ def predict(
         tell(f"{count.failed:,} of {count.rows:,} images could not be read; their rows say why.")
     if count.failed:
         sys.exit(1)
+
+
+def open_detector(
+    path: Path,
+    net: str | None,
+    score: str | None,
+    provider: list[str] | None,
+    check: "Callable[[Calibration], None]" = lambda record: None,
+) -> "Judge":
+    """A detector in either of its two kinds of file; what it cannot do is found before torch is imported."""
+    if path.suffix == ".onnx":
+        from macs.detector.runtime import Runtime
+
+        if net or score:
+            raise MacsError(f"{path} holds its network and score; leave --net and --score out.")
+        runtime = Runtime(path, providers=provider or ())
+        check(runtime.calibrated)
+        return runtime
+    if provider:
+        raise MacsError("--provider is for an exported detector, which ends in .onnx; leave it out.")
+    from macs.detector.saving import read
+
+    check(read(path)[0].calibration)
+
+    from macs.core.devices import best_device
+    from macs.detector import Detector
+
+    return Detector.load(path, net, score).to(best_device())
 
 
 @contextmanager

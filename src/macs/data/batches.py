@@ -16,9 +16,9 @@ from macs.core.errors import MacsError
 from macs.core.registry import unknown
 from macs.data.ahead import map_ahead
 from macs.data.imageset import ImageSet
+from macs.data.reading import AHEAD
 from macs.data.transforms import Augment, augmented
 
-AHEAD = 2  # batches prepared in advance
 ORDER, DRAW, CROP_IN, CROP_OUT = range(4)  # what a random stream is for: no two share their numbers
 
 
@@ -65,16 +65,6 @@ def training_batches(
         return RawBatch(torch.from_numpy(images), torch.from_numpy(labels[index]), torch.from_numpy(others))
 
     return map_ahead(batch, range(steps), threads=1, ahead=AHEAD)
-
-
-def scoring_batches(images: ImageSet, batch: int = 512) -> Iterator[Tensor]:
-    """All images in order, unchanged; the last batch may be short."""
-
-    def read(step: int) -> Tensor:
-        # A copy, since a slice of a memory-mapped file is read-only and still on disk.
-        return torch.from_numpy(np.array(images.pixels[step * batch : (step + 1) * batch]))
-
-    return map_ahead(read, range(-(-len(images) // batch)), threads=1, ahead=AHEAD)
 
 
 def to_float(batch: Tensor, device: torch.device | str = "cpu") -> Tensor:

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING
 from macs.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from macs.detector._detector import Detector, Verdicts
+    from macs.detector._detector import Detector
     from macs.detector.calibration import Calibration
+    from macs.detector.runtime import Runtime
+    from macs.detector.verdicts import Verdicts
 
-__all__ = ["Calibration", "Detector", "Verdicts"]
+__all__ = ["Calibration", "Detector", "Runtime", "Verdicts"]
 
 __getattr__ = lazily(
     __name__,
     {
         "Calibration": "macs.detector.calibration",
         "Detector": "macs.detector._detector",
-        "Verdicts": "macs.detector._detector",
+        "Runtime": "macs.detector.runtime",
+        "Verdicts": "macs.detector.verdicts",
     },
 )

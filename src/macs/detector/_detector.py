@@ -1,56 +1,39 @@
 """Detector: a classifier, a score and a threshold, which together say ID or OOD."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from macs import nets, scores
+from macs.answers import Answers
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.fitness import few, same_classes, warn_of_guessing, warn_of_preparation
-from macs.data.imageset import as_array, require_images, require_sets
-from macs.data.pixels import Resized
+from macs.data.imageset import require_images, require_sets
 from macs.data.preparation import DEFAULT, Preparation
 from macs.detector.calibration import Calibration, calibrate, share_to_keep
+from macs.detector.judge import Ask, Judge
 from macs.detector.label import wrong_names
-from macs.inference import outputs_of
-from macs.scores import Answers, Score
+from macs.detector.reference import Reference
+from macs.detector.verdicts import RankedAnswers
+from macs.inference import inference, outputs_of
+from macs.scores import Score
 
 if TYPE_CHECKING:
     from macs.detector.int8 import Quantised
-    from macs.detector.stream import Prediction
 
 # A threshold must mean the same on every machine and in the exported file, so bf16 is never used.
 PRECISION = "float32"
 
 
-@dataclass(frozen=True, eq=False)
-class Verdicts(Answers):
-    """One answer per image: its class, how sure the network is, and whether it is OOD."""
-
-    is_ood: NDArray[np.bool_]
-    classes: tuple[str, ...]
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """The number of the predicted class of each image, OOD or not."""
-        return self.predictions
-
-    @property
-    def names(self) -> list[str]:
-        """The name of the predicted class of each image, OOD or not."""
-        return [self.classes[label] for label in self.predictions]
-
-
 @dataclass(frozen=True, eq=False, init=False)
-class Detector:
+class Detector(Judge):
     """`calibrate` gives a new detector with a threshold; everything else needs one.
 
     The score is given by its name or as itself. One that is fitted to training images needs `fit` before `calibrate`.
@@ -63,6 +46,7 @@ class Detector:
     recipe: Mapping[str, Any] | None  # what the network was trained with, for the record
     preparation: Preparation  # of pictures for the network, known from the calibration on
     calibration: Calibration | None
+    reference: Reference | None  # what p-values rank among; files of before version 4 have none
 
     def __init__(
         self,
@@ -72,6 +56,7 @@ class Detector:
         recipe: Mapping[str, Any] | None = None,
         preparation: Preparation = DEFAULT,
         calibration: Calibration | None = None,
+        reference: Reference | None = None,
     ) -> None:
         nets.require_net(net)
         score = scores.get(score)
@@ -81,7 +66,7 @@ class Detector:
                 "measure it with `macs evaluate`, and take another score for a detector."
             )
         score = scores.ready(score, net) if score.fitted else score
-        values = (net, score, classes, recipe, preparation, calibration)
+        values = (net, score, classes, recipe, preparation, calibration, reference)
         for each, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, each.name, value)
 
@@ -101,7 +86,7 @@ class Detector:
             return self
         train = require_images(train, "training images")
         known = scores.know(self.net, train, limit=images, seed=seed, precision=PRECISION, progress=progress)
-        return replace(self, score=self.score.fit(known), calibration=None)
+        return replace(self, score=self.score.fit(known), calibration=None, reference=None)
 
     def calibrate(
         self,
@@ -132,7 +117,8 @@ class Detector:
             return replace(self, score=bound).calibrate(validation, keep, per_class, outliers, check, progress)
         classes = self._class_names(validation)
         warn_of_preparation(validation, nets.preparation_of(self.net))
-        answers = self._ask(validation, progress)
+        answers = self.ask(validation, progress)
+        reference = Reference.of(answers, len(classes), per_class)
         record = calibrate(
             answers.confidences,
             answers.predictions,
@@ -142,10 +128,11 @@ class Detector:
             per_class=per_class,
             score=scores.name_of(self.score),
             data=validation.name,
+            ranked=reference.sizes,
         )
         warn_of_guessing(record.accuracy, len(classes), validation.name)
         preparation = nets.preparation_for(self.net, validation)
-        detector = replace(self, classes=classes, preparation=preparation, calibration=record)
+        detector = replace(self, classes=classes, preparation=preparation, calibration=record, reference=reference)
         if check is not None:
             verdicts = detector.predict(check, progress=progress)
             record = record.checked(verdicts.predictions, ~verdicts.is_ood)
@@ -155,49 +142,18 @@ class Detector:
         }
         return replace(detector, calibration=replace(record, passing=passing))
 
-    @property
-    def calibrated(self) -> Calibration:
-        """The calibration, or the sentence for a detector that has none."""
-        if self.calibration is None:
-            raise MacsError("This detector has no threshold yet; go on with the one that .calibrate(images) returns.")
-        return self.calibration
+    @contextmanager
+    def asking(self) -> Iterator[Ask]:
+        features = self.score.reads == "features"
+        with inference(self.net, PRECISION, features) as run:
+            yield lambda batch: self._ranked(scores.answer(self.score, run(batch)))
 
-    @property
-    def size(self) -> int:
-        """Edge of the images that the network sees."""
-        return self.preparation.size
-
-    def predict(
-        self, images: ImageSet | NDArray[np.uint8], *, threshold: float | None = None, progress: bool = False
-    ) -> Verdicts:
-        """Class, confidence and verdict for a set, an array N x H x W x 3, or one image H x W x 3, all uint8.
-
-        Images of another size are resized and cropped as files are. `threshold` overrides the calibrated one.
-        """
-        tau = self.thresholds(threshold)
-        return self.judge(self._ask(_image_set(images, self.preparation), progress), tau)
-
-    def predict_files(
-        self, paths: str | Path | Iterable[str | Path], *, threshold: float | None = None
-    ) -> "Iterator[Prediction]":
-        """A row for each image in files, folders, globs and .npy files, in bounded memory however many there are."""
-        from macs.detector.stream import predict_files
-
-        return predict_files(self, paths, threshold)
-
-    def thresholds(self, override: float | None = None) -> NDArray[np.float32]:
-        """The threshold as a number, or as one for each class; `override` stands in for all of them."""
-        values = self.calibrated.values
-        if override is None:
-            return values
-        if not isinstance(override, Real) or not abs(override) <= float(np.finfo(np.float32).max):
-            raise MacsError(f"The threshold must be a number, not {override}.")
-        return np.full_like(values, override)
-
-    def judge(self, answers: Answers, thresholds: NDArray[np.float32]) -> Verdicts:
-        """confidence >= tau is ID (MaCS paper, Eq. 2); written so that a confidence that is no number is OOD."""
-        tau = thresholds[answers.predictions] if thresholds.ndim else thresholds
-        return Verdicts(answers.predictions, answers.confidences, ~(answers.confidences >= tau), self.classes)
+    def _ranked(self, answers: Answers) -> RankedAnswers:
+        if self.reference is None:
+            p_values = np.full(len(answers), np.nan, np.float32)
+        else:
+            p_values = self.reference.p_values(answers)
+        return RankedAnswers(answers.predictions, answers.confidences, p_values)
 
     def save(self, path: str | Path) -> None:
         """Write everything into one .safetensors file."""
@@ -216,7 +172,7 @@ class Detector:
         return load(path, net, score)
 
     def export(self, path: str | Path) -> None:
-        """Write one ONNX file: raw uint8 pixels in; label, confidence and is_ood out."""
+        """Write one ONNX file: raw uint8 pixels in; label, confidence, p_value and is_ood out."""
         from macs.detector.export import export
 
         export(self, path)
@@ -239,11 +195,6 @@ class Detector:
         images = require_images(images, "images for int8")
         ood = require_sets({} if ood is None else ood, "OOD sets")
         return export_int8(self, path, images, ood, max_drop, progress)
-
-    def _ask(self, images: ImageSet, progress: bool) -> Answers:
-        features = self.score.reads == "features"
-        outputs = outputs_of(self.net, images, features=features, precision=PRECISION, progress=progress)
-        return scores.joined(scores.answer(self.score, each) for each in outputs).checked(images.name)
 
     def _class_names(self, images: ImageSet) -> tuple[str, ...]:
         """The names of the network's classes, which the images' labels must count by."""
@@ -269,18 +220,3 @@ def count_outputs(net: nn.Module, size: int) -> int:
         reason = str(error).splitlines()[0].rstrip(".")
         raise MacsError(f"{nets.name_of(net)} cannot take {size} x {size} images: {reason}.") from None
     return outputs.logits.shape[1]
-
-
-def _image_set(images: ImageSet | NDArray[np.uint8], preparation: Preparation) -> ImageSet:
-    """One image or many, of any height and width, as a set of square ones of the network's size."""
-    if isinstance(images, ImageSet):
-        return images.resized(preparation)
-    array = as_array(images, "The images")
-    stack = array[None] if array.ndim == 3 else array
-    if stack.dtype != np.uint8 or stack.ndim != 4 or stack.shape[3] != 3 or 0 in stack.shape:
-        raise MacsError(
-            f"A detector takes raw uint8 RGB pixels 0..255, N x H x W x 3 or H x W x 3, "
-            f"not {array.dtype} of shape {array.shape}."
-        )
-    size = preparation.size
-    return ImageSet("images", stack if stack.shape[1:3] == (size, size) else Resized(stack, preparation))

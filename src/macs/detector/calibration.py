@@ -83,8 +83,9 @@ class Calibration:
     images: int
     thresholds: tuple[Threshold, ...]  # one, or one for each class in order
     accuracy: float | None = None  # None where the images have no labels
-    checks: tuple[Check, ...] = ()  # one a threshold that could be checked
+    checks: tuple[Check, ...] = ()  # one per threshold that could be checked
     passing: dict[str, float] = field(default_factory=dict)  # share of each outlier set that would be taken for ID
+    ranked: tuple[int, ...] = ()  # calibration confidences kept for p-values, per threshold
 
     @property
     def per_class(self) -> bool:
@@ -137,6 +138,7 @@ def calibrate(
     per_class: bool,
     score: str,
     data: str,
+    ranked: tuple[int, ...] = (),
 ) -> Calibration:
     """Everything from what the network says of the ID images."""
     if per_class:
@@ -144,7 +146,7 @@ def calibrate(
     else:
         thresholds = (conformal_threshold(confidences, keep),)
     accuracy = None if labels is None else float((predictions == labels).mean())
-    return Calibration(keep, score, data, len(confidences), thresholds, accuracy)
+    return Calibration(keep, score, data, len(confidences), thresholds, accuracy, ranked=ranked)
 
 
 def share_to_keep(keep: float) -> float:
@@ -159,7 +161,12 @@ def rank(images: int, keep: float) -> int:
 
 def images_needed(keep: float) -> int:
     """The least n with k >= 1: n >= 1 / (1 - keep) - 1."""
-    return math.ceil(1 / (1 - Fraction(str(keep))) - 1)
+    return images_to_resolve(1 - Fraction(str(keep)))
+
+
+def images_to_resolve(level: Fraction) -> int:
+    """The least n for which a p-value, which is at least 1 / (n + 1), can be as small as the level."""
+    return math.ceil(1 / level - 1)
 
 
 def conformal_threshold(confidences: NDArray[np.floating], keep: float, group: str = "") -> Threshold:

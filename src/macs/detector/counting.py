@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from macs.detector.stream import Prediction
+    from macs.detector.verdicts import Prediction
 
 
 class Count:

@@ -4,6 +4,7 @@ images      uint8   N x H x W x 3    raw RGB pixels 0..255: scaling and normalis
 threshold   float32                  may be left out: the calibrated value is the default; K values if per class
 label       int64   N
 confidence  float32 N
+p_value     float32 N                its rank among the calibration images; NaN if the detector kept none
 is_ood      bool    N
 """
 
@@ -13,6 +14,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,17 +28,17 @@ from macs.core.errors import MacsError
 from macs.core.files import write_atomically
 from macs.core.version import __version__
 from macs.data.fitness import warn_of_guessing
-from macs.detector._detector import Detector, Verdicts
-from macs.detector.saving import onnx_path
+from macs.detector._detector import Detector
+from macs.detector.runtime import OUTPUTS, UNSEALED, run, seal, session
+from macs.detector.saving import label_of, onnx_path
 from macs.inference import Outputs
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-    from onnxruntime import InferenceSession
 
 OPSET = 18
 INPUT = "raw uint8 RGB pixels 0..255, N x H x W x 3, no normalisation"
-SCORE = "score/"  # before the names of the nodes that compute the score
+SCORE = "score/"  # before the names of the nodes that compute score and p-value, which int8 leaves alone
 TOLERANCE = 1e-3  # far above rounding; beyond it the file is not the network
 
 
@@ -48,8 +50,9 @@ class Graph(nn.Module):
         self.net = copy.deepcopy(detector.net).cpu().float().eval()
         cast(Any, self.net).to(memory_format=torch.contiguous_format)  # torch's stub knows no memory format here
         self.score = copy.deepcopy(detector.score).cpu()
+        self.p_value = Rank(detector)
 
-    def forward(self, images: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, images: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         pixels = images.permute(0, 3, 1, 2).float() / 255
         if self.score.reads == "features":
             features, logits = nets.features_of(self.net, pixels)
@@ -58,7 +61,40 @@ class Graph(nn.Module):
         label = logits.argmax(dim=1)
         confidence = self.score(Outputs(logits, features))
         tau = threshold[label] if threshold.ndim else threshold
-        return label, confidence, ~(confidence >= tau)
+        return label, confidence, self.p_value(confidence, label), ~(confidence >= tau)
+
+
+class Rank(nn.Module):
+    """Conformal p-values as a graph computes them: by comparing with every calibration confidence."""
+
+    confidences: Tensor
+    groups: Tensor
+    ranks: Tensor
+
+    def __init__(self, detector: Detector) -> None:
+        super().__init__()
+        for name, values in rank_tensors(detector).items():
+            self.register_buffer(name, torch.from_numpy(values))
+
+    def forward(self, confidence: Tensor, label: Tensor) -> Tensor:
+        if "confidences" not in self._buffers:
+            return torch.full_like(confidence, torch.nan)
+        below, ranks = self.confidences <= confidence[:, None], self.ranks
+        if "groups" in self._buffers:
+            below, ranks = below & (self.groups == label[:, None]), self.ranks[label]
+        return (below.float().sum(dim=1) + 1) / ranks
+
+
+def rank_tensors(detector: Detector) -> dict[str, NDArray[Any]]:
+    """What `Rank` holds: all confidences, the class that each was predicted as, and n + 1."""
+    reference = detector.reference
+    if reference is None:
+        return {}
+    ranks = (1 + reference.counts).astype(np.float32)
+    if len(ranks) == 1:
+        return {"confidences": reference.confidences, "ranks": ranks.reshape(())}
+    groups = np.repeat(np.arange(len(ranks)), reference.counts)
+    return {"confidences": reference.confidences, "groups": groups, "ranks": ranks}
 
 
 def export(detector: Detector, path: str | Path) -> None:
@@ -66,7 +102,7 @@ def export(detector: Detector, path: str | Path) -> None:
     path = onnx_path(path)
     calibration = detector.calibrated
     warn_of_guessing(calibration.accuracy, len(detector.classes), calibration.data)
-    content = to_onnx(detector).SerializeToString()
+    content = sealed(to_onnx(detector))
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
@@ -77,7 +113,7 @@ def to_onnx(detector: Detector) -> "ModelProto":
     model.producer_name, model.producer_version = "macs", __version__
     describe(model, detector)
     random = np.random.default_rng(0).integers(0, 256, (3, detector.size, detector.size, 3), dtype=np.uint8)
-    ours, theirs = detector.predict(random), run(session(model), random, detector.classes)
+    ours, theirs = detector.predict(random), run(session(model.SerializeToString()), random)
     if not np.allclose(ours.confidences, theirs.confidences, rtol=TOLERANCE, atol=TOLERANCE):
         raise MacsError(
             f"The exported {nets.name_of(detector.net)} does not answer as the network itself does (its confidence is "
@@ -99,7 +135,7 @@ def translated(detector: Detector) -> "ModelProto":
                 external_data=False,
                 verbose=False,
                 input_names=["images", "threshold"],
-                output_names=["label", "confidence", "is_ood"],
+                output_names=[*OUTPUTS],
                 dynamic_shapes=({0: torch.export.Dim("batch")}, None),
             )
             assert program is not None
@@ -110,14 +146,16 @@ def translated(detector: Detector) -> "ModelProto":
 
 
 def describe(model: "ModelProto", detector: Detector, precision: str = "float32") -> None:
-    """Put the calibrated threshold and the words for a reader of the file into it."""
+    """Put into it what calibration gave, and the words for a reader of the file."""
     from onnx import helper, numpy_helper
 
     graph = model.graph
-    others = [tensor for tensor in graph.initializer if tensor.name != "threshold"]
-    del graph.initializer[:]
     # An input that is also an initializer may be left out, and then has the initializer's value.
-    graph.initializer.extend([*others, numpy_helper.from_array(detector.thresholds(), "threshold")])
+    values = {"threshold": detector.thresholds()}
+    values |= {f"p_value.{name}": value for name, value in rank_tensors(detector).items()}
+    others = [tensor for tensor in graph.initializer if tensor.name not in values]
+    del graph.initializer[:]
+    graph.initializer.extend([*others, *(numpy_helper.from_array(value, name) for name, value in values.items())])
     helper.set_model_props(model, {**description(detector), "precision": precision})
 
 
@@ -127,7 +165,10 @@ def description(detector: Detector) -> dict[str, str]:
         "input": INPUT,
         "preparation": detector.preparation.describe(),
         "preparation.json": json.dumps(detector.preparation.as_dict()),
-        "output": "label: number of the class; confidence: higher means ID; is_ood: confidence < threshold",
+        "output": (
+            "label: number of the class; confidence: higher means ID; is_ood: confidence < threshold; "
+            "p_value: share of calibration images, this one counted, that are at most as confident"
+        ),
         "threshold": "optional input; its default is the calibrated value",
         "classes": json.dumps(detector.classes),
         "score": scores.name_of(detector.score),
@@ -135,7 +176,15 @@ def description(detector: Detector) -> dict[str, str]:
         "net": nets.name_of(detector.net),
         "calibration": json.dumps(detector.calibrated.as_dict()),
         "macs": __version__,
+        "label": json.dumps(asdict(label_of(detector))),
+        "sha256": UNSEALED,
     }
+
+
+def sealed(model: "ModelProto") -> bytes:
+    """The file's bytes, with a checksum of all of them in its place."""
+    content: bytes = model.SerializeToString()
+    return content.replace(UNSEALED.encode(), seal(content).encode())
 
 
 def strip(model: "ModelProto") -> None:
@@ -146,29 +195,13 @@ def strip(model: "ModelProto") -> None:
     graph = model.graph
     for node in graph.node:
         scopes = next((each.value for each in node.metadata_props if each.key == "pkg.torch.onnx.name_scopes"), "")
-        if "'score'" in scopes:
+        if "'score'" in scopes or "'p_value'" in scopes:
             node.name = f"{SCORE}{node.name}"
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         del part.metadata_props[:]
     for node in graph.node:
         node.doc_string = ""
     del graph.value_info[:]
-
-
-def session(model: "ModelProto | bytes") -> "InferenceSession":
-    """ONNX Runtime on the CPU, silent about the threshold that is both an input and a constant."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    content = model if isinstance(model, bytes) else model.SerializeToString()
-    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-
-
-def run(onnx: "InferenceSession", images: NDArray[np.uint8], classes: tuple[str, ...]) -> Verdicts:
-    """The verdicts of an exported detector."""
-    label, confidence, is_ood = onnx.run(["label", "confidence", "is_ood"], {"images": images})
-    return Verdicts(label, confidence, is_ood, classes)
 
 
 @contextmanager

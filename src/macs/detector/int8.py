@@ -10,17 +10,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from macs.answers import joined
 from macs.core.errors import MacsError
 from macs.core.files import write_atomically
 from macs.data import ImageSet
 from macs.data.fitness import same_classes, warn_of_guessing
-from macs.detector._detector import Detector, Verdicts
+from macs.data.reading import batches_of
+from macs.detector._detector import Detector
 from macs.detector.calibration import Calibration, calibrate
-from macs.detector.export import SCORE, describe, quiet, run, session, strip, to_onnx
+from macs.detector.export import SCORE, describe, quiet, sealed, strip, to_onnx
+from macs.detector.reference import Reference
+from macs.detector.runtime import run, session
 from macs.detector.saving import allowed_drop, onnx_path
-from macs.inference import batches_of
+from macs.detector.verdicts import RankedAnswers
 from macs.metrics import ood_metrics
-from macs.scores import joined, name_of
+from macs.scores import name_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -86,9 +90,9 @@ def export_int8(
 
     whole = to_onnx(detector)
     small = quantise(whole, for_ranges)
-    known = [verdicts(model, rest, detector, progress) for model in (whole, small)]
+    known = [answers(model, rest, progress) for model in (whole, small)]
     unknown = {
-        name: [verdicts(model, each.resized(detector.preparation), detector, progress) for model in (whole, small)]
+        name: [answers(model, each.resized(detector.preparation), progress) for model in (whole, small)]
         for name, each in ood.items()
     }
     accuracy = Change(*(float((found.predictions == rest.labels).mean()) for found in known))
@@ -104,23 +108,26 @@ def export_int8(
                 "written; allow more with --max-drop, or export without --int8."
             )
 
+    per_class = detector.calibrated.per_class
+    reference = Reference.of(known[1], len(detector.classes), per_class)
     record = calibrate(
         known[1].confidences,
         known[1].predictions,
         rest.labels,
         detector.classes,
         keep=detector.calibrated.keep,
-        per_class=detector.calibrated.per_class,
+        per_class=per_class,
         score=name_of(detector.score),
         data=images.name,
+        ranked=reference.sizes,
     )
-    tuned = replace(detector, calibration=record)
+    tuned = replace(detector, calibration=record, reference=reference)
     passing = {
         name: 1 - float(tuned.judge(found, tuned.thresholds()).is_ood.mean()) for name, (_, found) in unknown.items()
     }
     tuned = replace(tuned, calibration=replace(record, passing=passing))
     describe(small, tuned, precision="int8")
-    content = small.SerializeToString()
+    content = sealed(small)
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
     return Quantised(len(rest), accuracy, auroc, whole.ByteSize(), len(content), tuned.calibrated)
 
@@ -136,7 +143,7 @@ def quantise(model: "ModelProto", images: ImageSet) -> "ModelProto":
 
         def get_next(self) -> dict[str, Any] | None:
             batch = next(self.batches, None)
-            return None if batch is None else {"images": batch.numpy()}
+            return None if batch is None else {"images": batch}
 
     source = onnx.ModelProto()
     source.CopyFrom(model)
@@ -165,9 +172,7 @@ def quantise(model: "ModelProto", images: ImageSet) -> "ModelProto":
     return made
 
 
-def verdicts(model: "ModelProto", images: ImageSet, detector: Detector, progress: bool) -> Verdicts:
+def answers(model: "ModelProto", images: ImageSet, progress: bool) -> RankedAnswers:
     """What an exported detector says of a set of images."""
-    onnx = session(model)
-    batches = batches_of(images, BATCH, progress=progress)
-    answers = joined(run(onnx, batch.numpy(), detector.classes) for batch in batches)
-    return detector.judge(answers, detector.thresholds())
+    onnx = session(model.SerializeToString())
+    return joined(run(onnx, batch) for batch in batches_of(images, BATCH, progress=progress))

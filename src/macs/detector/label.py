@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -16,8 +17,9 @@ import numpy as np
 from macs.core.errors import MacsError
 from macs.data.preparation import NORMALISATIONS, Preparation
 from macs.detector.calibration import Calibration, Threshold, rank
+from macs.detector.reference import MOST
 
-FORMAT, VERSION = "macs-detector", 3
+FORMAT, VERSION = "macs-detector", 4
 MOST_IMAGES = 2**53
 
 
@@ -47,6 +49,24 @@ class DetectorLabel:
         for complaint in _complaints(label):
             raise Misfit(complaint)
         return label
+
+
+def recognise(told: Any, path: str | Path) -> None:
+    """Refuse what does not say that it is a detector of this version or an earlier one."""
+    kind, version = (told.get(key) if isinstance(told, dict) else None for key in ("format", "version"))
+    if kind != FORMAT:
+        what = f"says that it is a {str(kind)[:40]}" if kind else "has no label of ours"
+        raise MacsError(f"{path} is not a detector: it {what}; make one with: macs calibrate.")
+    if type(version) is int and version > VERSION:
+        raise MacsError(f"{path} was written by a newer macs ({str(told.get('macs'))[:40]}); upgrade to read it.")
+
+
+def read_label(told: dict[str, Any], path: str | Path) -> DetectorLabel:
+    """The label of a recognised file."""
+    try:
+        return DetectorLabel.from_json(told)
+    except Misfit as error:
+        raise MacsError(f"{path} has a label that macs did not write: {error}; calibrate anew.") from None
 
 
 def _renewed(told: dict[str, Any]) -> dict[str, Any]:
@@ -138,6 +158,8 @@ def _complaints(label: DetectorLabel) -> Iterator[str]:
     shares += [share for check in record.checks for share in check.expected]
     if not all(0 <= share <= 1 for share in [*shares, record.accuracy or 0.0]):
         yield "a share of images lies outside 0 to 1"
+    if record.ranked and (len(record.ranked) != len(groups) or not all(0 <= n <= MOST for n in record.ranked)):
+        yield "the numbers of confidences kept for p-values are not those of the thresholds"
     if len(record.checks) > len(groups) or not all(check.images > 0 for check in record.checks):
         yield "the checks are not those of the thresholds"
 

@@ -13,11 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from macs.core.errors import MacsError
 from macs.core.files import input_file, output_file, reason, write_atomically
 from macs.core.settings import Span
 from macs.core.version import __version__
-from macs.detector.label import FORMAT, VERSION, DetectorLabel, Misfit
+from macs.detector.label import FORMAT, VERSION, DetectorLabel, read_label, recognise
+from macs.detector.reference import Reference
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors itself has it
 NET, SCORE = "net.", "score."  # before the names of the network's tensors, and before those of a fitted score
+CONFIDENCES = "calibration.confidences"  # what p-values rank among
 
 
 def save(detector: "Detector", path: str | Path) -> None:
@@ -34,32 +38,37 @@ def save(detector: "Detector", path: str | Path) -> None:
     import safetensors.torch
     import torch
 
-    from macs import nets, scores
-
     path = detector_path(path)
-    label = asdict(
-        DetectorLabel(
-            format=FORMAT,
-            version=VERSION,
-            macs=__version__,
-            net=nets.name_of(detector.net),
-            classes=detector.classes,
-            preparation=detector.preparation,
-            score=scores.name_of(detector.score),
-            settings=detector.score.settings,
-            calibration=detector.calibrated,
-            recipe=None if detector.recipe is None else dict(detector.recipe),
-        )
-    )
+    label = asdict(label_of(detector))
     # Copies, since safetensors takes neither tied nor channels-last tensors.
     tensors = {
         prefix + name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for prefix, module in ((NET, detector.net), (SCORE, detector.score))
         for name, tensor in module.state_dict().items()
     }
+    if detector.reference is not None:
+        tensors[CONFIDENCES] = torch.from_numpy(detector.reference.confidences)
     label["sha256"] = checksum(label, *_parts(safetensors.torch.save(tensors)))
     content = safetensors.torch.save(tensors, metadata={"macs": json.dumps(label)})
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
+
+
+def label_of(detector: "Detector") -> DetectorLabel:
+    """Everything that a calibrated detector is but its tensors."""
+    from macs import nets, scores
+
+    return DetectorLabel(
+        format=FORMAT,
+        version=VERSION,
+        macs=__version__,
+        net=nets.name_of(detector.net),
+        classes=detector.classes,
+        preparation=detector.preparation,
+        score=scores.name_of(detector.score),
+        settings=detector.score.settings,
+        calibration=detector.calibrated,
+        recipe=None if detector.recipe is None else dict(detector.recipe),
+    )
 
 
 def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score | str | None" = None) -> "Detector":
@@ -84,6 +93,7 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
         tensors: dict[str, Tensor] = safetensors.torch.load(content)
     except Exception:  # a forged list of tensors makes the reader raise errors of its own
         raise _damaged(path) from None
+    reference = _reference(label, tensors.pop(CONFIDENCES, None), path)
     state, learnt = (
         {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         for prefix in (NET, SCORE)
@@ -105,7 +115,24 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
             f"{path} names {len(label.classes)} classes, but its network tells {outputs} apart; save it anew."
         )
     scorer = _filled(scorer, learnt, network, label.preparation.size, path)
-    return Detector(network, scorer, label.classes, label.recipe, label.preparation, label.calibration)
+    return Detector(network, scorer, label.classes, label.recipe, label.preparation, label.calibration, reference)
+
+
+def _reference(label: DetectorLabel, confidences: "Tensor | None", path: str | Path) -> Reference | None:
+    """The calibration confidences, held to what the label says of them."""
+    import torch
+
+    ranked = label.calibration.ranked
+    if confidences is None and not ranked:
+        return None
+    if (
+        confidences is None
+        or confidences.dtype != torch.float32
+        or confidences.shape != (sum(ranked),)
+        or not all(part.isfinite().all() and (part.diff() >= 0).all() for part in confidences.split(list(ranked)))
+    ):
+        raise MacsError(f"{path} holds calibration confidences that macs did not write; calibrate anew.")
+    return Reference(confidences.numpy(), np.array(ranked, np.int64))
 
 
 def _score(label: DetectorLabel, given: "Score | str | None", path: str | Path) -> "Score":
@@ -192,27 +219,19 @@ def read(path: str | Path) -> tuple[DetectorLabel, bytes]:
             header = json.loads(file.read(start - 8 if start <= min(size, LONGEST_HEADER) else 0))
             label = json.loads(header.pop("__metadata__", {}).get("macs", "{}"))
             whole = size == start + max(entry["data_offsets"][1] for entry in header.values())
-            kind, version = label.get("format"), label.get("version")
             file.seek(0)
             content = file.read() if whole else b""
     except OSError as error:
         raise MacsError(f"Cannot read {path}: {reason(error)}.") from None
     except Exception:  # what was cut short or overwritten is a random text: it fails in any way at all
         raise _damaged(path) from None
-    if kind != FORMAT:
-        what = f"says that it is a {str(kind)[:40]}" if kind else "has no label of ours"
-        raise MacsError(f"{path} is not a detector: it {what}; make one with: macs calibrate.")
-    if type(version) is int and version > VERSION:
-        raise MacsError(f"{path} was written by a newer macs ({str(label.get('macs'))[:40]}); upgrade to read it.")
+    recognise(label, path)
     if not whole:
         raise MacsError(f"{path} is damaged: it was cut short or added to; copy it again.")
     told = label.pop("sha256", None)
     if told != checksum(label, header, memoryview(content)[start:]):
         raise MacsError(f"{path} was changed after it was saved: its checksum does not match; copy it again.")
-    try:
-        return DetectorLabel.from_json(label), content
-    except Misfit as error:
-        raise MacsError(f"{path} has a label that macs did not write: {error}; calibrate anew.") from None
+    return read_label(label, path), content
 
 
 def _damaged(path: str | Path) -> MacsError:

@@ -10,7 +10,8 @@ A new score is one new file here whose class is registered with `@score("name")`
 docstring says whose their defaults are.
 """
 
-from macs.scores._answers import Answers, answer, ask, ask_all, joined
+from macs.answers import Answers, joined
+from macs.scores._answers import answer, ask, ask_all
 from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer, ready
 from macs.scores._score import NETWORK, Known, NotFitted, Score, available, get, get_all, name_of, score
 

@@ -1,41 +1,18 @@
-"""Answers: a prediction and a confidence for each image, from a network's outputs and a score."""
+"""From a network and a score to an answer for each image."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from macs import nets
+from macs.answers import Answers, joined
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.inference import Outputs, outputs_of
 from macs.scores._fitting import ready
 from macs.scores._score import Score, blamed, get
-
-
-@dataclass(frozen=True, eq=False)  # arrays do not compare to a yes or a no
-class Answers:
-    """One prediction and one confidence per image."""
-
-    predictions: NDArray[np.int64]
-    confidences: NDArray[np.float32]
-
-    def __len__(self) -> int:
-        return len(self.predictions)
-
-    def checked(self, images: str) -> Self:
-        """These answers, or an error if a confidence is no number."""
-        if broken := np.count_nonzero(np.isnan(self.confidences)):
-            raise MacsError(
-                f"{broken} of {len(self.confidences)} images of {images} get a confidence that is not a number; look "
-                "at the network's logits for them, then at the score."
-            )
-        return self
 
 
 def ask(
@@ -93,11 +70,3 @@ def answer(score: Score, outputs: Outputs) -> Answers:
         )
     confidences = found.detach().to("cpu", torch.promote_types(found.dtype, torch.float32))
     return Answers(outputs.logits.argmax(dim=1).cpu().numpy(), confidences.numpy())
-
-
-def joined(parts: Iterable[Answers]) -> Answers:
-    """The answers for all batches as one."""
-    parts = list(parts)
-    return Answers(
-        np.concatenate([part.predictions for part in parts]), np.concatenate([part.confidences for part in parts])
-    )

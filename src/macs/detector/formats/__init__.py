@@ -18,9 +18,9 @@ from macs.core.registry import Registry, users_code
 from macs.core.text import whole
 
 if TYPE_CHECKING:
-    from macs.detector.stream import Prediction
+    from macs.detector.verdicts import Prediction
 
-COLUMNS = ("path", "label", "class", "confidence", "is_ood", "reason")
+COLUMNS = ("path", "label", "class", "confidence", "p_value", "is_ood", "reason")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 from macs.detector.formats import COLUMNS, output_format, values_of
 
 if TYPE_CHECKING:
-    from macs.detector.stream import Prediction
+    from macs.detector.verdicts import Prediction
 
 
 @output_format("csv", suffix=".csv")

@@ -8,7 +8,7 @@ from macs.data.walking import in_batches
 from macs.detector.formats import COLUMNS, output_format, values_of
 
 if TYPE_CHECKING:
-    from macs.detector.stream import Prediction
+    from macs.detector.verdicts import Prediction
 
 ROW_GROUP = 10_000  # rows in memory
 
@@ -18,7 +18,7 @@ def write_parquet(rows: "Iterable[Prediction]", path: Path) -> None:
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
-    types = (pa.string(), pa.int64(), pa.string(), pa.float32(), pa.bool_(), pa.string())
+    types = (pa.string(), pa.int64(), pa.string(), pa.float32(), pa.float32(), pa.bool_(), pa.string())
     schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
     with ParquetWriter(path, schema) as writer:
         for batch in in_batches(rows, ROW_GROUP):

@@ -7,15 +7,17 @@ from macs.core.text import printable
 from macs.detector.formats import output_format
 
 if TYPE_CHECKING:
-    from macs.detector.stream import Prediction
+    from macs.detector.verdicts import Prediction
 
 
 @output_format("table", suffix=".txt")
 def write_table(rows: "Iterable[Prediction]", file: TextIO) -> None:
-    print(f"{'verdict':8} {'confidence':>10}  {'class':20} path", file=file)
+    print(f"{'verdict':8} {'confidence':>10} {'p-value':>8}  {'class':20} path", file=file)
     for row in rows:
         if row.is_ood is None:
-            line = f"{'failed':8} {'-':>10}  {'-':20} {row.path}: {row.reason}"
+            line = f"{'failed':8} {'-':>10} {'-':>8}  {'-':20} {row.path}: {row.reason}"
         else:
-            line = f"{'OOD' if row.is_ood else 'ID':8} {row.confidence:>10.4f}  {row.name:20} {row.path}"
+            p_value = "-" if row.p_value is None else f"{row.p_value:.4f}"
+            verdict = "OOD" if row.is_ood else "ID"
+            line = f"{verdict:8} {row.confidence:>10.4f} {p_value:>8}  {row.name:20} {row.path}"
         print(printable(line), file=file)

@@ -1,0 +1,141 @@
+"""Judge: what a detector does with images, whichever runtime computes its network."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from fractions import Fraction
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from macs.answers import joined
+from macs.core.errors import MacsError
+from macs.data.imageset import ImageSet, as_array
+from macs.data.pixels import Resized
+from macs.data.preparation import Preparation
+from macs.data.reading import batches_of
+from macs.detector.calibration import Calibration, images_to_resolve
+from macs.detector.verdicts import (
+    RankedAnswers,
+    Verdicts,
+    control_false_discoveries,
+    false_discovery_level,
+    highest_discovery,
+)
+
+if TYPE_CHECKING:
+    from macs.detector.verdicts import Prediction
+
+Ask = Callable[[NDArray[np.uint8]], RankedAnswers]  # from raw pixels N x size x size x 3 to an answer per image
+
+
+class Judge:
+    """Subclasses hold a calibrated network, and say how to ask it."""
+
+    classes: tuple[str, ...]
+    preparation: Preparation  # of pictures for the network
+    calibration: Calibration | None
+
+    def asking(self) -> AbstractContextManager[Ask]:
+        """The network, ready to be asked for batch after batch."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `asking`")
+
+    @property
+    def calibrated(self) -> Calibration:
+        """The calibration; an error where there is none yet."""
+        if self.calibration is None:
+            raise MacsError("This detector has no threshold yet; go on with the one that .calibrate(images) returns.")
+        return self.calibration
+
+    @property
+    def size(self) -> int:
+        """Edge of the images that the network sees."""
+        return self.preparation.size
+
+    def predict(
+        self,
+        images: ImageSet | NDArray[np.uint8],
+        *,
+        threshold: float | None = None,
+        fdr: float | None = None,
+        progress: bool = False,
+    ) -> Verdicts:
+        """Class, confidence, p-value and verdict for a set, an array N x H x W x 3, or one image H x W x 3, all uint8.
+
+        Images of another size are resized and cropped as files are. `threshold` overrides the calibrated one. `fdr`
+        bounds the false discovery rate instead: of the images called OOD, the expected share that are in truth ID.
+        """
+        tau = self.thresholds(threshold)
+        check_promise(self.calibrated, threshold, fdr)
+        verdicts = self.judge(self.ask(prepared(images, self.preparation), progress), tau)
+        if fdr is None:
+            return verdicts
+        is_ood = verdicts.p_values <= highest_discovery(verdicts.p_values, fdr)
+        return Verdicts(verdicts.predictions, verdicts.confidences, verdicts.p_values, is_ood, self.classes)
+
+    def predict_files(
+        self, paths: str | Path | Iterable[str | Path], *, threshold: float | None = None, fdr: float | None = None
+    ) -> "Iterator[Prediction]":
+        """One row for each image in files, folders, globs and .npy files, in bounded memory however many there are.
+
+        Rows come as they are computed; with `fdr`, which is about all of them together, they come at the end.
+        """
+        from macs.detector.stream import predict_files
+
+        check_promise(self.calibrated, threshold, fdr)
+        rows = predict_files(self, paths, threshold)
+        return rows if fdr is None else control_false_discoveries(rows, fdr)
+
+    def thresholds(self, override: float | None = None) -> NDArray[np.float32]:
+        """The threshold as a number, or as one for each class; `override` stands in for all of them."""
+        values = self.calibrated.values
+        if override is None:
+            return values
+        if not isinstance(override, Real) or not abs(override) <= float(np.finfo(np.float32).max):
+            raise MacsError(f"The threshold must be a number, not {override}.")
+        return np.full_like(values, override)
+
+    def judge(self, answers: RankedAnswers, thresholds: NDArray[np.float32]) -> Verdicts:
+        """confidence >= tau is ID (MaCS paper, Eq. 2); written so that a confidence that is not a number is OOD."""
+        tau = thresholds[answers.predictions] if thresholds.ndim else thresholds
+        is_ood = ~(answers.confidences >= tau)
+        return Verdicts(answers.predictions, answers.confidences, answers.p_values, is_ood, self.classes)
+
+    def ask(self, images: ImageSet, progress: bool = False) -> RankedAnswers:
+        """One pass over a set of images of the network's size."""
+        with self.asking() as ask:
+            return joined(map(ask, batches_of(images, progress=progress))).checked(images.name)
+
+
+def check_promise(record: Calibration, threshold: float | None, fdr: float | None) -> None:
+    """Refuse a false discovery rate that a detector cannot promise, or a threshold beside it."""
+    if fdr is None:
+        return
+    false_discovery_level(fdr)
+    if threshold is not None:
+        raise MacsError("A threshold and a false discovery rate are two ways to judge; give one of them.")
+    if not record.ranked:
+        raise MacsError("This detector was saved without its calibration confidences; calibrate anew for p-values.")
+    if (fewest := min(record.ranked)) < (needed := images_to_resolve(Fraction(str(fdr)))):
+        where = " predicted as each class" if record.per_class else ""
+        raise MacsError(
+            f"A false discovery rate of {fdr} takes at least {needed} calibration images{where}, and there are "
+            f"{fewest}, so that no p-value is below {1 / (fewest + 1):.2g}; calibrate on more, or allow more."
+        )
+
+
+def prepared(images: ImageSet | NDArray[np.uint8], preparation: Preparation) -> ImageSet:
+    """One image or many, of any height and width, as a set of square ones of the network's size."""
+    if isinstance(images, ImageSet):
+        return images.resized(preparation)
+    array = as_array(images, "The images")
+    stack = array[None] if array.ndim == 3 else array
+    if stack.dtype != np.uint8 or stack.ndim != 4 or stack.shape[3] != 3 or 0 in stack.shape:
+        raise MacsError(
+            f"A detector takes raw uint8 RGB pixels 0..255, N x H x W x 3 or H x W x 3, "
+            f"not {array.dtype} of shape {array.shape}."
+        )
+    size = preparation.size
+    return ImageSet("images", stack if stack.shape[1:3] == (size, size) else Resized(stack, preparation))

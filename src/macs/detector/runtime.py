@@ -1,0 +1,119 @@
+"""Runtime: an exported detector, run by ONNX Runtime. It needs numpy and Pillow beside it, and never torch.
+
+detector = macs.Runtime("detector.onnx")
+detector.predict(images).is_ood
+for row in detector.predict_files("photos/"): ...
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from macs.core.errors import MacsError
+from macs.core.files import input_file
+from macs.core.registry import unknown
+from macs.detector.calibration import Calibration
+from macs.detector.judge import Ask, Judge
+from macs.detector.label import DetectorLabel, read_label, recognise
+from macs.detector.verdicts import RankedAnswers
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+OUTPUTS = ("label", "confidence", "p_value", "is_ood")
+UNSEALED = "?" * 64  # stands where the checksum comes
+CPU = "CPUExecutionProvider"
+
+
+class Runtime(Judge):
+    """The verdicts of an exported detector, as `macs.Detector` gives them."""
+
+    def __init__(self, path: str | Path, *, providers: str | Sequence[str] = (), threads: int = 0) -> None:
+        """Read a file that `macs export` wrote, running no code from it.
+
+        `providers` are ONNX Runtime's execution providers in order of preference (CUDA, OpenVINO, CoreML, ...), by
+        default its CPU; `threads` of 0 are as many as it takes by itself.
+        """
+        chosen = execution_providers([providers] if isinstance(providers, str) else providers)
+        self.path = input_file(path, "exported detector", "make one with: macs export")
+        content = self.path.read_bytes()
+        try:
+            self.session = session(content, chosen, threads)
+            properties = self.session.get_modelmeta().custom_metadata_map
+        except Exception:  # ONNX Runtime raises errors of many kinds, some longer than a page
+            raise MacsError(f"{path} is damaged or not an ONNX file; export it again with: macs export.") from None
+        self.label = label_in(properties, content, path)
+        self.classes = self.label.classes
+        self.preparation = self.label.preparation
+        self.calibration: Calibration = self.label.calibration
+
+    @contextmanager
+    def asking(self) -> Iterator[Ask]:
+        yield lambda batch: run(self.session, batch)
+
+    def __repr__(self) -> str:
+        return f"Runtime({str(self.path)!r})"
+
+
+def session(content: bytes, providers: Sequence[str] = (CPU,), threads: int = 0) -> "InferenceSession":
+    """ONNX Runtime, silent about the threshold that is both an input and a constant."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads
+    return onnxruntime.InferenceSession(content, options, providers=list(providers))
+
+
+def run(onnx: "InferenceSession", images: NDArray[np.uint8]) -> RankedAnswers:
+    """What the graph says of a batch; verdicts are made outside, where the threshold may be another."""
+    label, confidence, p_value = onnx.run(["label", "confidence", "p_value"], {"images": images})
+    return RankedAnswers(label, confidence, p_value)
+
+
+def execution_providers(wanted: Sequence[str]) -> list[str]:
+    """Their full names, refused where this ONNX Runtime has not got one of them."""
+    if find_spec("onnxruntime") is None:
+        raise MacsError("An exported detector is run by ONNX Runtime: pip install onnxruntime.")
+    import onnxruntime
+
+    there = {short_name(name): name for name in onnxruntime.get_available_providers()}
+    for name in map(short_name, wanted):
+        if name not in there:
+            error = unknown("execution provider of this ONNX Runtime", name, sorted(there))
+            raise MacsError(f"{error} Others come with packages such as onnxruntime-gpu and onnxruntime-openvino.")
+    return [there[short_name(name)] for name in wanted] or [CPU]
+
+
+def short_name(provider: str) -> str:
+    """For example, cuda for CUDAExecutionProvider."""
+    return provider.removesuffix("ExecutionProvider").lower()
+
+
+def label_in(properties: dict[str, str], content: bytes, path: str | Path) -> DetectorLabel:
+    """What the file says of itself, unchanged since it was exported."""
+    if "label" not in properties:
+        if "macs" in properties and "calibration" in properties:
+            raise MacsError(f"{path} was exported by an older macs ({properties['macs'][:40]}); export it again.")
+        raise MacsError(f"{path} is an ONNX file, but not a detector; make one with: macs export.")
+    try:
+        label = json.loads(properties["label"])
+    except (ValueError, RecursionError):
+        label = None
+    recognise(label, path)
+    told = properties.get("sha256", "")
+    if told != seal(content.replace(told.encode(), UNSEALED.encode())):
+        raise MacsError(f"{path} was changed after it was exported: its checksum does not match; export it again.")
+    return read_label(label, path)
+
+
+def seal(content: bytes) -> str:
+    """The checksum of a file in whose place UNSEALED stands."""
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,106 @@
+"""Verdicts by p-values: the procedure of Benjamini and Hochberg, and the rate of false alarms that it keeps."""
+
+import gc
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import false_discovery_control
+
+from macs.answers import Answers
+from macs.core.errors import MacsError
+from macs.detector.reference import Reference
+from macs.detector.verdicts import (
+    Prediction,
+    Verdicts,
+    control_false_discoveries,
+    false_discovery_level,
+    highest_discovery,
+    predictions,
+)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.sampled_from([0.02, 0.05, 0.1, 0.3, 0.77]))
+def test_scipys_procedure(ranks: list[int], fdr: float) -> None:
+    p_values = np.array(ranks, np.float32) / np.float32(50)
+    ours = p_values <= highest_discovery(p_values, fdr)
+    adjusted = false_discovery_control(np.array(ranks) / 50)
+    surely, possibly = adjusted <= fdr * (1 - 1e-9), adjusted <= fdr * (1 + 1e-9)  # scipy rounds too
+    assert (ours >= surely).all() and (ours <= possibly).all()
+
+
+def test_five_of_a_hundred_reach_a_level_of_a_twentieth() -> None:
+    """In float32 5/100 is a little more than 0.05."""
+    p = np.float32(5) / np.float32(100)
+    assert float(p) > 0.05 and highest_discovery(np.array([p]), 0.05) == float(p)
+
+
+def test_no_images_and_no_discoveries() -> None:
+    assert highest_discovery(np.empty(0, np.float32), 0.1) == -1
+    assert highest_discovery(np.array([0.5, 0.9], np.float32), 0.1) == -1
+
+
+@pytest.mark.parametrize("fdr", [0.0, 1.0, -0.1, 1.5, math.nan, math.inf])
+def test_a_rate_that_cannot_be_promised_is_refused(fdr: float) -> None:
+    with pytest.raises(MacsError, match="The false discovery rate must be above 0 and below 1"):
+        false_discovery_level(fdr)
+
+
+def test_the_realised_rate_stays_below_the_level() -> None:
+    """Mean share of false alarms among 200 ID and 20 OOD images, each time with other calibration images."""
+    random = np.random.default_rng(0)
+    false, found = [], []
+    for _ in range(300):
+        calibration = Answers(np.zeros(500, int), random.normal(size=500).astype(np.float32))
+        reference = Reference.of(calibration, 1, per_class=False)
+        values = np.concatenate([random.normal(size=200), random.normal(-4, 1, size=20)]).astype(np.float32)
+        p_values = reference.p_values(Answers(np.zeros(220, int), values))
+        is_ood = p_values <= highest_discovery(p_values, 0.2)
+        false.append(is_ood[:200].sum() / max(1, is_ood.sum()))
+        found.append(is_ood[200:].mean())
+    error = np.std(false) / np.sqrt(len(false))
+    assert np.mean(false) < 0.2 + 3 * error  # at most, and about 0.2 * 200/220
+    assert np.mean(false) > 0.05 and np.mean(found) > 0.8
+
+
+ROWS = [
+    Prediction("a", 0, "cat", 0.9, 0.8, True),
+    Prediction("b", reason="Cannot read b."),
+    Prediction("c\ud800", 1, "dog", math.nan, 0.001, False),
+    Prediction("d", 0, "cat", 0.1, 0.002, False),
+]
+
+
+def test_rows_wait_until_all_are_known() -> None:
+    rows = list(control_false_discoveries(ROWS, 0.05))
+    assert [row.path for row in rows] == ["a", "b", "c\ud800", "d"]
+    assert [row.is_ood for row in rows] == [False, None, True, True]
+    assert rows[1] == ROWS[1] and rows[3].confidence == 0.1
+
+
+def test_leaving_early_ends_the_source() -> None:
+    ended = []
+
+    def source() -> Iterator[Prediction]:
+        try:
+            yield from ROWS
+        finally:
+            ended.append(True)
+
+    rows = control_false_discoveries(source(), 0.05)
+    next(rows)
+    del rows
+    gc.collect()
+    assert ended
+
+
+def test_a_row_has_the_fewest_digits_of_a_float32_and_no_p_value_that_is_none() -> None:
+    confidences, p_values = np.array([0.1, 0.7], np.float32), np.array([np.nan, 1 / 3], np.float32)
+    verdicts = Verdicts(np.array([1, 0]), confidences, p_values, np.array([True, False]), ("cat", "dog"))
+    assert list(predictions(["x", "y"], verdicts)) == [
+        Prediction("x", 1, "dog", 0.1, None, True),
+        Prediction("y", 0, "cat", 0.7, 0.33333334, False),
+    ]
