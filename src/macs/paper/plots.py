@@ -20,10 +20,10 @@ def draw(part: str, outcome: Outcome, entries: list[Entry]) -> "Figure":
     if part == "figure3":
         return _densities(outcome)
     source = f"ours, {outcome.setup.scale.name}"
-    drawn = [place for place in stand_ins(part, outcome) if _complete(place, entries)]
-    if not drawn:
+    complete = [place for place in stand_ins(part, outcome) if _complete(place, entries)]
+    if not complete:
         raise Lacking("missing", next(entry.why for entry in entries if entry.why))
-    return _curves(outcome, drawn, entries, source) if part == "figure4" else _bars(drawn, entries, source)
+    return _curves(outcome, complete, entries, source) if part == "figure4" else _bars(complete, entries, source)
 
 
 def paper_boxes() -> list[figures.BoxGroup]:
@@ -81,9 +81,9 @@ def _densities(outcome: Outcome) -> "Figure":
     return figures.densities(panels)
 
 
-def _curves(outcome: Outcome, drawn: list[StandIn], entries: list[Entry], source: str) -> "Figure":
+def _curves(outcome: Outcome, complete: list[StandIn], entries: list[Entry], source: str) -> "Figure":
     curves = []
-    for place in drawn:
+    for place in complete:
         for metric in PARTS["figure4"].metrics:
             line = [entry for entry in entries if (entry.block, entry.metric) == (place.title, metric)]
             errors = [entry.draws_error if entry.seeds_deviation is None else entry.seeds_deviation for entry in line]
@@ -99,13 +99,13 @@ def _curves(outcome: Outcome, drawn: list[StandIn], entries: list[Entry], source
                     source,
                 )
             )
-    own = {(place.id, place.net) for place in drawn if place.itself}
+    own = {(place.id, place.net) for place in complete if place.itself}
     return figures.margin_curves([*curves, *(curve for curve in paper_curves() if (curve.id, curve.net) in own)])
 
 
-def _bars(drawn: list[StandIn], entries: list[Entry], source: str) -> "Figure":
-    ids = {place.title: place.id for place in drawn}
-    own = {place.id for place in drawn if place.itself}
+def _bars(complete: list[StandIn], entries: list[Entry], source: str) -> "Figure":
+    ids = {place.title: place.id for place in complete}
+    own = {place.id for place in complete if place.itself}
     bars = [
         figures.BoundBar(
             ids[entry.block], entry.metric, entry.row != UNBOUNDED.label, _known(entry.ours), entry.draws_error, source

@@ -155,7 +155,7 @@ def refuse_gaps(setup: Setup, todo: Sequence[Training]) -> None:
     if lacking:
         raise MacsError(
             f"The scale {scale.name} needs {', '.join(lacking)}, not in {root}: `macs data list` says more; "
-            "get them, or run --scale lab with what is there."
+            "get them, or run --scale lab with the data that is on disk."
         )
 
 
