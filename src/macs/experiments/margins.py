@@ -207,9 +207,9 @@ def sweep(
     if choose == "test" and (test is None or not ood):
         raise MacsError("To choose the margin on test images, give the ID test images and at least one OOD set.")
     cells = []
-    for variant in check_grid(recipe or Recipe(), margins, seeds):
-        name = f"{method}-m{variant.options['margin']:g}-seed{variant.seed}".replace(":", ".")
-        spec = spec_of(net, train, outliers, methods.build(method, variant.options), variant)
+    for cell_recipe in check_grid(recipe or Recipe(), margins, seeds):
+        name = f"{method}-m{cell_recipe.options['margin']:g}-seed{cell_recipe.seed}".replace(":", ".")
+        spec = spec_of(net, train, outliers, methods.build(method, cell_recipe.options), cell_recipe)
         cells.append(Cell(Path(run), name, spec))
     engine = engine or SerialEngine(progress=progress)
     engine.hold(Held.of([train, outliers], [net]))
