@@ -70,7 +70,7 @@ Settings = Annotated[
 
 
 def ood_sets_for(id: str, data: Path | None) -> list[str]:
-    """The catalogue's OOD sets that are on disk; for an ID set that comes with a package, those that do so as well."""
+    """The catalogue's OOD sets on disk: those that come with packages if the ID set does too, else the others."""
     from macs.data.catalog import catalog
     from macs.data.loading import available, catalog_rows
 
