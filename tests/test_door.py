@@ -39,7 +39,10 @@ def test_a_full_disk_behind_standard_output_is_one_sentence(arguments):
     with Path("/dev/full").open("w") as full:
         done = macs(*arguments, stdout=full)
     assert done.returncode == 2
-    assert done.stderr == "error: Cannot write any further: No space left on device; make room, or write elsewhere.\n"
+    assert (
+        done.stderr
+        == "error: Cannot write any further: No space left on device; free some space, or write elsewhere.\n"
+    )
 
 
 def test_closed_streams():

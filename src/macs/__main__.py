@@ -1,10 +1,10 @@
-"""The command `macs`, and `python -m macs`: the door through which every command goes.
+"""The entry point of `macs` and `python -m macs`, which turns every error into one sentence and an exit code.
 
-Whatever goes wrong behind it becomes one sentence on standard error and an exit code; `--traceback` shows where it
-happened. Nothing heavy is imported before the door stands, so that Ctrl-C is answered at any moment.
+The sentence goes to standard error; `--traceback` shows where the error happened. Nothing heavy is imported before the
+handlers are in place, so that Ctrl-C works at any moment.
 
-    0    all went well               2     a mistake that the user can mend      130   stopped by Ctrl-C
-    1    done, but some of it failed 70    a fault of macs itself                141   the output's reader went away
+    0    all went well               2     a mistake that the user can correct   130   stopped by Ctrl-C
+    1    done, but some of it failed 70    a bug in macs itself                  141   the output's reader went away
 """
 
 import errno
@@ -38,7 +38,7 @@ def main() -> None:
             end(code)
     except KeyboardInterrupt:
         end(130, f"Stopped. {what_is_left(sys.argv[1:2])}")
-    except BrokenPipeError:  # whoever reads, perhaps `head`, has seen enough
+    except BrokenPipeError:  # the reader of the output, perhaps `head`, has stopped
         end(141)
     except SystemExit:
         raise
@@ -51,18 +51,18 @@ def main() -> None:
 
 
 def prepare_signals() -> None:
-    """Leave in good order when told to stop, so that temporary files are removed on the way out."""
+    """Exit in an orderly way on SIGTERM and SIGHUP, so that temporary files are removed."""
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores it, and shall
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # under nohup it stays ignored
             signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def prepare_streams() -> None:
-    """Make sure that what is printed arrives, or say that it cannot."""
+    """Make sure that output can be printed, or say that it cannot."""
     from macs.core.errors import MacsError
 
-    for number in (0, 1, 2):  # a closed stream's number would go to the next file that is opened
+    for number in (0, 1, 2):  # the next file that is opened would get the number of a closed stream
         try:
             os.fstat(number)
         except OSError:
@@ -73,12 +73,12 @@ def prepare_streams() -> None:
         sys.stdout = sys.stderr
         raise MacsError("Standard output is closed, so results have nowhere to go; redirect it, perhaps to /dev/null.")
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a character that the terminal's encoding lacks is no reason to fail
+        if hasattr(stream, "reconfigure"):  # do not fail on a character that the terminal's encoding lacks
             stream.reconfigure(errors="backslashreplace")
 
 
 def prepare_warnings() -> None:
-    """Print our own warnings as plain sentences, and each of them every time."""
+    """Print our own warnings as plain sentences, every time they occur."""
     from macs.core.errors import MacsWarning
     from macs.core.text import printable
 
@@ -93,7 +93,7 @@ def prepare_warnings() -> None:
 
 
 def sentence(error: BaseException) -> tuple[int, str, str]:
-    """The exit code for an error, a sentence about it, and lines below that."""
+    """The exit code for an error, a sentence about it, and details to print below the sentence."""
     from macs.core.errors import MacsError
 
     first = (str(error).strip().splitlines() or [""])[0]
@@ -102,36 +102,36 @@ def sentence(error: BaseException) -> tuple[int, str, str]:
     if isinstance(error, MemoryError) or "can't allocate memory" in first or "out of memory" in first.lower():
         text = "There is not enough memory for this; use smaller batches, images or networks."
     elif isinstance(error, OSError) and error.errno in FULL and error.filename is None:
-        text = f"Cannot write any further: {error.strerror}; make room, or write elsewhere."
+        text = f"Cannot write any further: {error.strerror}; free some space, or write elsewhere."
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         text = f"{where}{error.strerror or first or type(error).__name__}."
     elif isinstance(error, UnicodeError):
         text = f"A text cannot be read or written in its encoding: {first}."
     elif isinstance(error, RecursionError):
-        text = "Something in the input is nested too deeply to be followed; check the files given."
+        text = "Something in the input is nested too deeply to be read; check the input files."
     elif isinstance(error, ImportError):
-        text = f"{first}; install macs-ood and what it needs again."
+        text = f"{first}; install macs-ood and its dependencies again."
     else:
         report = (
-            "This is a fault of macs, not of your input. Please report it in the issue tracker of macs-ood, with the "
-            f"command and what it prints with {TRACEBACK} added."
+            "This is a bug in macs, not a mistake in your input. Please report it in the issue tracker of macs-ood, "
+            f"with the command and its output with {TRACEBACK} added."
         )
         return 70, f"error: {type(error).__name__}: {first}", report
     return 2, f"error: {text}", ""
 
 
 def what_is_left(command: Sequence[str]) -> str:
-    """After Ctrl-C: how to go on with a command."""
+    """After Ctrl-C: how to continue the command."""
     if command and command[0] in ("pretrain", "finetune"):
-        return "The same command with --resume goes on after the last finished epoch."
+        return "The same command with --resume continues after the last finished epoch."
     if command and command[0] in ("data", "demo", "sweep", "reproduce"):
-        return "The same command goes on where it stopped."
+        return "The same command continues where it stopped."
     return "Nothing is left half-written."
 
 
 def end(code: int, text: str = "", details: str = "") -> NoReturn:
-    """Leave with a code and at most one message, whatever state the streams are in."""
+    """Exit with a code and at most one message, whatever state the streams are in."""
     from macs.core.text import printable
 
     with suppress(OSError):
@@ -140,7 +140,7 @@ def end(code: int, text: str = "", details: str = "") -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:  # or Python would complain of it once more on its way out
+        except OSError:  # otherwise Python would report it once more at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
 

@@ -1,7 +1,7 @@
-"""The paper's idea in a few minutes, with no download: digits 0 to 7 are known, everything else is not.
+"""The paper's idea in a few minutes, without a download: the digits 0 to 7 are known, everything else is unknown.
 
-For each seed a small WRN is pretrained on digits, then fine-tuned twice from the same weights, with outlier exposure
-and with MaCS. The plain classifier is scored as it is (MSP). A report on the first MaCS network is written at the end.
+For each seed, a small WRN is pretrained on digits, then fine-tuned twice from the same weights: with outlier exposure
+and with MaCS. The plain classifier is measured too (MSP). The report is about the MaCS network of the first seed.
 """
 
 import copy
@@ -19,6 +19,7 @@ from macs import data, report
 from macs.core.errors import MacsError
 from macs.evaluation import Evaluation, evaluate
 from macs.evaluation.tables import percent, plain_text
+from macs.metrics import deviation
 from macs.training import PRETRAINING, Recipe, finetune, pretrain, starting_net
 
 NET = "wrn-10-1"
@@ -43,7 +44,7 @@ class DemoResult:
     report: Path
 
     def as_dict(self) -> dict[str, Any]:
-        methods = {method: [each.as_dict() for each in found] for method, found in self.evaluations.items()}
+        methods = {method: [run.as_dict() for run in runs] for method, runs in self.evaluations.items()}
         return {"seeds": list(self.seeds), "methods": methods}
 
     def __rich__(self) -> Any:
@@ -51,10 +52,10 @@ class DemoResult:
         table.add_column("method")
         for name in (*OOD, "mean", "mean\nFPR95 ↓", "ID\naccuracy"):
             table.add_column(name, justify="right", no_wrap=True)
-        for method, found in self.evaluations.items():
-            sets = [[each.sets[place].full.auroc for each in found] for place in range(len(OOD))]
-            summary = [[each.mean("auroc") for each in found], [each.mean("fpr95") for each in found]]
-            cells = [*sets, *summary, [each.accuracy for each in found]]
+        for method, runs in self.evaluations.items():
+            sets = [[run.sets[index].full.auroc for run in runs] for index in range(len(OOD))]
+            summary = [[run.mean("auroc") for run in runs], [run.mean("fpr95") for run in runs]]
+            cells = [*sets, *summary, [run.accuracy for run in runs]]
             table.add_row(method, *map(with_spread, cells))
         return Group(table, self.note)
 
@@ -62,21 +63,21 @@ class DemoResult:
     def note(self) -> str:
         seeds = ", ".join(map(str, self.seeds))
         if len(self.seeds) == 1:
-            return f"One training seed ({seeds}): another one gives other digits, and so does another machine."
-        return f"Mean ± standard deviation over the training seeds {seeds}; another machine gives other digits."
+            return f"One training seed ({seeds}); other seeds and other machines give other numbers."
+        return f"Mean ± standard deviation over the training seeds {seeds}; other machines give other numbers."
 
     def __str__(self) -> str:
         return plain_text(self)
 
 
 def with_spread(shares: Sequence[float]) -> str:
-    """The mean in percent and, for several seeds, their standard deviation (n - 1)."""
+    """The mean in percent and, for several seeds, their standard deviation."""
     mean = percent(float(np.mean(shares)))
-    return mean if len(shares) == 1 else f"{mean}±{percent(float(np.std(shares, ddof=1)))}"
+    return mean if len(shares) == 1 else f"{mean}±{percent(deviation(shares))}"
 
 
 def demo(folder: str | Path = "runs/demo", *, seeds: Sequence[int] = SEEDS, progress: bool = True) -> DemoResult:
-    """Run it; what is already in the folder is not computed again."""
+    """Run the demo; trainings that are already in the folder are not done again."""
     if not seeds or len(set(seeds)) < len(seeds):
         raise MacsError("The demo needs at least one seed, and none of them twice.")
     folder = Path(folder)
@@ -85,15 +86,15 @@ def demo(folder: str | Path = "runs/demo", *, seeds: Sequence[int] = SEEDS, prog
     page = folder / "report.html"
     evaluations: dict[str, list[Evaluation]] = {"MSP": [], "OE": [], "MaCS": []}
     for seed in seeds:
-        place = folder / f"seed-{seed}"
-        plain, tuned = trained(place, seed, progress)
-        bounded = tuned("macs")
+        seed_folder = folder / f"seed-{seed}"
+        plain, tuned = trained(seed_folder, seed, progress)
+        macs_net = tuned("macs")
         evaluations["MSP"].append(evaluate(plain, test, ood, progress=progress))
         evaluations["OE"].append(evaluate(tuned("oe"), test, ood, progress=progress))
         evaluations["MaCS"].append(
-            report.write(page, bounded, test, ood, run=place / "macs", progress=progress)
+            report.write(page, macs_net, test, ood, run=seed_folder / "macs", progress=progress)
             if seed == seeds[0]
-            else evaluate(bounded, test, ood, progress=progress)
+            else evaluate(macs_net, test, ood, progress=progress)
         )
     return DemoResult(tuple(seeds), evaluations, folder, page)
 

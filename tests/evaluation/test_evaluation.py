@@ -304,7 +304,7 @@ def test_the_command_refuses_wrong_scores_in_one_sentence(on_disk, capsys):
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("--fit-images", -1, "must be 0, for all, or more, not -1"),
+        ("--fit-images", -1, "must be 0 (for all) or more, not -1"),
         ("--trials", 1, "at least 2 and at most 10,000, not 1"),
         ("--trials", 10**12, "at most 10,000"),
         ("--share", "nan", "share must be a number, not nan"),

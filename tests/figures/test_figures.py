@@ -332,8 +332,8 @@ def test_a_name_too_long_for_the_figure_keeps_its_legend():
         (lambda: figures.margin_curves([replace(sweep()[0], errors=[1.0])]), "as many values and errors as margins"),
         (lambda: figures.bound_bars([BoundBar("digits", "auroc", True, float("nan"))]), "auroc on digits is nan"),
         (lambda: figures.densities([replace(panels()[0], conf_out=[3.0])]), "between 0 and 1"),
-        (lambda: figures.densities([replace(panels()[0], conf_in=[])]), "MaCS, AllConv on CIFAR-100 .ID. are none"),
-        (lambda: figures.confidence_boxes([BoxGroup("oe", "a", "b", [0.5], [np.nan])]), "oe on b .OOD. are none"),
+        (lambda: figures.densities([replace(panels()[0], conf_in=[])]), "MaCS, AllConv on CIFAR-100 .ID. are missing"),
+        (lambda: figures.confidence_boxes([BoxGroup("oe", "a", "b", [0.5], [np.nan])]), "oe on b .OOD. are missing"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_a_sentence(draw, words):

@@ -12,7 +12,7 @@ import macs
 from command import needs_torch, refused
 from command import run as command
 from macs import demo, nets
-from macs.cli.report import _ood_sets
+from macs.cli.report import _default_ood_sets
 from macs.core.errors import MacsError
 from tiny import STRIPES, noise, stripes
 
@@ -77,9 +77,9 @@ def test_mistakes_get_one_sentence(run, tmp_path, capsys):
 
 def test_without_names_the_ood_sets_that_are_there_are_taken(tmp_path):
     pytest.importorskip("skimage", reason="the digits benchmark comes with scikit-image")
-    assert set(_ood_sets("digits", tmp_path)) == set(demo.OOD.values())
+    assert set(_default_ood_sets("digits", tmp_path)) == set(demo.OOD.values())
     with pytest.raises(MacsError, match="--ood"):
-        _ood_sets("cifar10", tmp_path)
+        _default_ood_sets("cifar10", tmp_path)
 
 
 def test_no_file_of_the_run_is_overwritten(run, tmp_path, capsys):

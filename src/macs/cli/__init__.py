@@ -1,6 +1,6 @@
-"""The command line: parse, call, print. One file for each group of commands; macs.__main__ answers for errors.
+"""The command line: parse, call, print. One file per group of commands; macs.__main__ handles errors.
 
-Nothing heavy is imported before a command needs it: `macs --help` and mistakes are answered without torch.
+Nothing heavy is imported before a command needs it: `macs --help` and error messages work without torch.
 """
 
 import importlib
@@ -15,10 +15,10 @@ from macs.core.registry import modules_in
 for _module in modules_in(__name__):
     importlib.import_module(f"{__name__}.{_module}")
 
-for _place, (_title, _commands) in enumerate(GROUPS.items()):
-    _group = Group(_title, sort_key=_place)
-    for _position, _command in enumerate(_commands):
-        app[_command].group, app[_command].sort_key = (_group,), _position
+for _group_order, (_title, _commands) in enumerate(GROUPS.items()):
+    _group = Group(_title, sort_key=_group_order)
+    for _order, _command in enumerate(_commands):
+        app[_command].group, app[_command].sort_key = (_group,), _order
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -27,6 +27,6 @@ def run(arguments: Sequence[str]) -> int:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         raise MacsError(str(error)) from error
-    except SystemExit as done:
-        return done.code if isinstance(done.code, int) else 0 if done.code is None else 1
+    except SystemExit as request:
+        return request.code if isinstance(request.code, int) else 0 if request.code is None else 1
     return 0

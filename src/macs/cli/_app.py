@@ -1,10 +1,10 @@
-"""The command `macs`, and what its subcommands share: option types and printing."""
+"""The command `macs`, and what its subcommands share: option types, default OOD sets and printing."""
 
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter, Token
 
@@ -31,7 +31,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
-GROUPS = {  # of commands, in the order in which a user comes to need them
+GROUPS = {  # the commands in the order in which a user needs them
     "Start": ("demo",),
     "Data": ("data",),
     "Train": ("pretrain", "finetune", "sweep"),
@@ -42,13 +42,13 @@ GROUPS = {  # of commands, in the order in which a user comes to need them
 }
 
 Flag = Parameter(negative="")
-Several = Parameter(consume_multiple=True, negative="")  # an option followed by as many values as the user likes
+Several = Parameter(consume_multiple=True, negative="")  # an option followed by any number of values
 DATA_HELP = "Data root; else $MACS_DATA, else the user's cache folder."
 Json = Annotated[bool, Flag, Parameter(help="Print the results as JSON.")]
 
 
 def whole_number(kind: Any, tokens: Sequence[Token]) -> int:
-    """An int as written; the library would round 1.5 to 2 without a word."""
+    """An int as written; cyclopts would silently round 1.5 to 2."""
     return int(tokens[0].value)
 
 
@@ -59,16 +59,28 @@ def folder_named(kind: Any, tokens: Sequence[Token]) -> Path:
 
 Data = Annotated[Path | None, Parameter(help=DATA_HELP, converter=folder_named)]
 Whole = Annotated[int, Parameter(converter=whole_number)]
-
-
+FprRuleOption = Annotated[
+    Literal["first", "nearest"],
+    Parameter(help="Threshold of FPR95: the first that reaches 95%, or the nearest to it, as in the authors' code."),
+]
 Settings = Annotated[
     dict[str, float | str | bool] | None,
     Parameter(name="--score", help="A setting of the score, for example --score.k 10 (docs/scores.md)."),
 ]
 
 
+def ood_sets_for(id: str, data: Path | None) -> list[str]:
+    """The catalogue's OOD sets on disk: those that come with packages if the ID set does too, else the others."""
+    from macs.data.catalog import catalog
+    from macs.data.loading import available, catalog_rows
+
+    embedded = id in available() and bool(catalog[id].packages)
+    names = (row.name for row in catalog_rows(data) if row.role == "ood" and "test" in row.found)
+    return [name for name in names if name != id and bool(catalog[name].packages) == embedded]
+
+
 def show(table: Any, value: Mapping[str, Any], as_json: bool) -> None:
-    """Results on standard output: a table for people, or one object for programs."""
+    """Print results to standard output: a table for people, or one JSON object for programs."""
     if as_json:
         print(json.dumps(value, indent=2), flush=True)
     elif isinstance(table, str):

@@ -1,4 +1,4 @@
-"""`macs data`: the datasets by name, fetched and checked."""
+"""`macs data`: list, download and check the datasets."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -55,8 +55,8 @@ def data_get(
 ) -> None:
     """Download datasets into the data root: `macs data get cifar10 svhn textures`.
 
-    Nothing that is there is replaced. A download that was interrupted goes on where it stopped, is verified by its
-    published size and checksum, and appears under its name only when it is whole. Where the authors ask for a
+    Files that are there are never replaced. An interrupted download continues where it stopped, is verified by its
+    published size and checksum, and appears under its name only when it is complete. If the authors ask for a
     registration, the steps to take are printed instead.
 
     Parameters
@@ -64,8 +64,8 @@ def data_get(
     names
         Names from `macs data list`.
     mirror
-        Fetch from here instead: a URL (https://host/folder, or file:///folder for files that you have) under which the
-        files lie by the names that their authors gave them.
+        Fetch from here instead: a URL (https://host/folder, or file:///folder for files that you have) of a folder that
+        holds the files under their original names.
     """
     from macs.data.checking import dataset_called
     from macs.data.download import check_mirror, get
@@ -73,19 +73,19 @@ def data_get(
 
     data_root(data)
     check_mirror(mirror)
-    for name in names:  # a misspelt name shall not come to light after hours
+    for name in names:  # a misspelt name must not be found out only after hours
         dataset_called(name)
     output_folder(data_root(data))
     got: list[Got] = []
     failures: list[MacsError] = []
-    with bars(DownloadColumn()) as shown:
+    with bars(DownloadColumn()) as progress:
         for name in dict.fromkeys(names):
             try:
-                got.append(get(name, data, mirror, shown))
-            except MacsError as error:  # the other datasets need not wait for this one
+                got.append(get(name, data, mirror, progress))
+            except MacsError as error:  # go on with the other datasets
                 failures.append(error)
     if got:
-        value = {"datasets": [{**asdict(each), "splits": rows(each.splits)} for each in got]}
+        value = {"datasets": [{**asdict(dataset), "splits": rows(dataset.splits)} for dataset in got]}
         show("\n".join(map(got_line, got)), value, json)
     if failures:
         raise MacsError(str(failures[0]), "\n".join(map(str, failures[1:])))
@@ -93,7 +93,7 @@ def data_get(
 
 @data_app.command(name="check")
 def data_check(*names: str, data: Data = None, json: Json = False) -> None:
-    """Read what is on disk and compare it with the official numbers; exit code 1 if a file is broken.
+    """Read the datasets on disk and compare them with the official numbers; exit code 1 if a file is broken.
 
     Parameters
     ----------
@@ -102,16 +102,16 @@ def data_check(*names: str, data: Data = None, json: Json = False) -> None:
     """
     from macs.data.checking import check
 
-    with bars(MofNCompleteColumn()) as shown:
-        found = check(names, data, shown)
-    show(found_table(found), {"splits": rows(found)}, json)
-    if any(each.broken for each in found):
+    with bars(MofNCompleteColumn()) as progress:
+        checks = check(names, data, progress)
+    show(check_table(checks), {"splits": rows(checks)}, json)
+    if any(split.broken for split in checks):
         sys.exit(1)
 
 
 @contextmanager
 def bars(*columns: ProgressColumn) -> "Iterator[Bars]":
-    """A bar on standard error for each piece of work, while it goes on in a terminal."""
+    """Progress bars on standard error, one per task, if that is a terminal."""
     console = Terminal(stderr=True)
     layout = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
     with Progress(*layout, console=console, disable=not console.is_terminal, transient=True) as progress:
@@ -127,44 +127,44 @@ def bars(*columns: ProgressColumn) -> "Iterator[Bars]":
         yield bar
 
 
-def rows(found: "Sequence[SplitCheck]") -> list[dict[str, object]]:
-    return [{**asdict(each), "status": each.status} for each in found]
+def rows(checks: "Sequence[SplitCheck]") -> list[dict[str, object]]:
+    return [{**asdict(split), "status": split.status} for split in checks]
 
 
 def got_line(got: "Got") -> str:
-    splits = ", ".join(f"{each.split} {count(each)}" for each in got.splits)
-    did = f"fetched {', '.join(got.fetched)};" if got.fetched else "is there already;"
-    return "\n".join([f"{got.name} {did} images: {splits}", *got.kept])
+    splits = ", ".join(f"{split.split} {count(split)}" for split in got.splits)
+    action = f"fetched {', '.join(got.fetched)};" if got.fetched else "is there already;"
+    return "\n".join([f"{got.name} {action} images: {splits}", *got.kept])
 
 
-def count(found: "SplitCheck") -> str:
-    return f"{found.images:,}" + (f" of {found.official:,}" if found.images != found.official else "")
+def count(split: "SplitCheck") -> str:
+    return f"{split.images:,}" + (f" of {split.official:,}" if split.images != split.official else "")
 
 
-def found_table(found: "Sequence[SplitCheck]") -> Table:
-    """A line for each split: how many images of how many, and what is wrong."""
+def check_table(checks: "Sequence[SplitCheck]") -> Table:
+    """One row per split: its images, their official number, and what is wrong."""
     from macs.data.dataset import listed
 
-    made = Table(title_justify="left")
+    table = Table(title_justify="left")
     for name in ("name", "split", "state", "images", "official", "what is missing or broken"):
-        made.add_column(name, justify="right" if name in ("images", "official") else "left", overflow="fold")
-    for each in found:
-        more = len(each.broken) - SHOWN
-        remarks = [*each.broken[:SHOWN], *([f"... and {more:,} more"] if more > 0 else [])]
-        remarks += [f"lacks {listed(each.lacks)}"] if each.lacks else []
-        state = f"[{COLOURS[each.status]}]{each.status}"
-        images, official = f"{each.images:,}", f"{each.official:,}"
-        made.add_row(each.name, each.split, state, images, official, escape("\n".join(remarks)))
-    return made
+        table.add_column(name, justify="right" if name in ("images", "official") else "left", overflow="fold")
+    for split in checks:
+        more = len(split.broken) - SHOWN
+        remarks = [*split.broken[:SHOWN], *([f"... and {more:,} more"] if more > 0 else [])]
+        remarks += [f"lacks {listed(split.lacks)}"] if split.lacks else []
+        state = f"[{COLOURS[split.status]}]{split.status}"
+        images, official = f"{split.images:,}", f"{split.official:,}"
+        table.add_row(split.name, split.split, state, images, official, escape("\n".join(remarks)))
+    return table
 
 
 def catalog_table(rows: "Sequence[CatalogRow]") -> Table:
-    """Every dataset: what it is for, its official size, and what is on disk."""
-    made = Table(title_justify="left")
-    made.add_column("name", no_wrap=True)
+    """One row per dataset: its role, its official size, and what is on disk."""
+    table = Table(title_justify="left")
+    table.add_column("name", no_wrap=True)
     for name in ("role", "images", "on disk", "what it is"):
-        made.add_column(name)
+        table.add_column(name)
     for row in rows:
         images = ", ".join(f"{split} {count:,}" for split, count in row.images.items())
-        made.add_row(row.name, row.role, images, ", ".join(row.found) or "-", row.title)
-    return made
+        table.add_row(row.name, row.role, images, ", ".join(row.found) or "-", row.title)
+    return table

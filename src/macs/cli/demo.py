@@ -18,7 +18,7 @@ def demo(*, out: Path = Path("runs/demo"), seeds: Seeds = None, json: Json = Fal
     Parameters
     ----------
     out
-        Folder for the runs; what is already there is not computed again.
+        Folder for the runs; trainings that are already there are not done again.
     seeds
         Training seeds; the table shows their mean and spread [default: 0 1 2].
     """
@@ -30,5 +30,5 @@ def demo(*, out: Path = Path("runs/demo"), seeds: Seeds = None, json: Json = Fal
     result = run_demo(out, seeds=seeds or SEEDS)
     show(result, result.as_dict(), json)
     if not json:
-        print(f"The runs are in {result.folder}: recipe.toml, metrics.jsonl and net.safetensors each.")
+        print(f"The runs are in {result.folder}, each with recipe.toml, metrics.jsonl and net.safetensors.")
         print(f"The report on MaCS is {result.report}; open it in a browser.")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from macs.cli._app import Data, Json, Settings, Several, Whole, app, show
+from macs.cli._app import Data, FprRuleOption, Json, Settings, Several, Whole, app, show
 from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def evaluate(
     trials: Whole = 10,
     share: float = 0.2,
     seed: Whole = 0,
-    fpr_rule: Literal["first", "nearest"] = "first",
+    fpr_rule: FprRuleOption = "first",
     precision: Literal["auto", "bf16", "float32"] = "auto",
     data: Data = None,
     json: Json = False,
@@ -50,29 +50,27 @@ def evaluate(
     checkpoint
         Weights: ours, or the public OE, energy_ood, margin_ood and OpenOOD files.
     normalisation
-        How the checkpoint's inputs were normalised, where it does not say so itself: oe, openood-cifar10,
+        How the checkpoint's inputs were normalised, if the file does not say so: oe, openood-cifar10,
         openood-cifar100, kuangliu, imagenet, half, none [default: oe].
     id
-        ID test set that the network was trained for.
+        ID set that the network was trained for.
     size
         Edge of the square images, in pixels [default: the run's, else 32].
     score
         Confidence: msp, energy, knn, ... (docs/scores.md), several of them, or all; odin takes four times as long
-        [default: what the run's method detects with, else msp]. A setting, such as --score.k 10, goes to those that
+        [default: the score of the run's method, else msp]. A setting, such as --score.k 10, goes to the scores that
         have it.
     metrics
         Columns of the tables, by the names in the JSON output; one of your own is module:name
         [default: auroc aupr fpr95 aupr_id fpr95_id].
     fit_images
-        ID training images, drawn at random, for scores that are fitted to some; 0 is all.
+        Number of ID training images, drawn at random, for scores that are fitted; 0 means all.
     trials
-        Draws of the paper's protocol.
+        Number of draws in the paper's protocol.
     share
         Share of the ID test set in a draw.
     seed
-        Decides the draws, and which training images scores are fitted to.
-    fpr_rule
-        Threshold of FPR95: the first that reaches 95%, or the nearest to it as in the authors' code.
+        Seed of the draws, and of the choice of training images that scores are fitted to.
     precision
         Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster.
     """
@@ -94,7 +92,7 @@ def evaluate(
 
     names = [trained.score] if score is None else score
     names = scores.available() if "all" in names else names
-    scorers = scores.get_all(names, settings or {})  # a wrong name is an error before anything slow
+    scorers = scores.get_all(names, settings or {})  # report a wrong name before anything slow
     network = trained.network_for(test)
     ranking = evaluate_scores(
         network,
@@ -112,7 +110,7 @@ def evaluate(
 
 
 def _training_images(id: str, data: Path | None, preparation: "Preparation") -> "ImageSet":
-    """The train split of the ID set. A folder without splits is the test set, to which nothing is fitted."""
+    """The train split of the ID set. A folder without splits is the test set, to which scores must not be fitted."""
     from macs.data import load
     from macs.data.loading import Place
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from macs.cli._app import Data, Json, Settings, Several, app, show
+from macs.cli._app import Data, Json, Settings, Several, app, ood_sets_for, show
 from macs.core.errors import MacsError
 from macs.core.files import output_file
 
@@ -21,9 +21,9 @@ def report(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Write what a run's network knows, and what it does not, as one HTML page that anybody can open.
+    """Write a report on what a run's network knows and does not know: one HTML page that opens in any browser.
 
-    The page holds a summary in words, a threshold to move, the tables of `macs evaluate`, plots, the training's curves,
+    The page holds a summary in words, a threshold to move, the tables of `macs evaluate`, plots, the training curves,
     and the images that go wrong first. It needs no server and loads nothing: send it, print it, keep it.
 
         macs report runs/mine --ood svhn textures places365
@@ -36,10 +36,10 @@ def report(
         OOD test sets: names from `macs data list`, folders of images, or .npy files
         [default: the catalogue's OOD sets that are on disk; for digits, those that come with it].
     id
-        ID test images [default: the test split of what the run was trained on].
+        ID test images [default: the test split of the set that the run was trained on].
     score
-        Confidence: msp, energy, knn, ... (docs/scores.md) [default: what the run's method detects with]; settings are
-        given as --score.k 10.
+        Confidence: msp, energy, knn, ... (docs/scores.md) [default: the score of the run's method]; settings are given
+        as --score.k 10.
     out
         File to write [default: report.html in the run folder].
     """
@@ -50,7 +50,7 @@ def report(
     trained = open_trained(run, id=id)
     refuse_trained_on_all(trained, id)
     known = trained.trained_on or trained.id
-    names = ood if ood is not None else _ood_sets(known, data)
+    names = ood if ood is not None else _default_ood_sets(known, data)
     test = load(trained.id, "test", root=data, preparation=trained.preparation)
     sets = {name: load(name, "test", root=data, preparation=trained.preparation, labelled=False) for name in names}
 
@@ -70,14 +70,8 @@ def report(
     show(f"The report is in {target}; open it in a browser.", {"report": str(target), **evaluation.as_dict()}, json)
 
 
-def _ood_sets(id: str, data: Path | None) -> list[str]:
-    """OOD sets of the catalogue that are there; those that come with packages go with the ID set that does."""
-    from macs.data import available, catalog_rows
-    from macs.data.catalog import catalog
-
-    embedded = id in available() and bool(catalog[id].packages)
-    rows = (row for row in catalog_rows(data) if row.role == "ood" and "test" in row.found)
-    names = [row.name for row in rows if bool(catalog[row.name].packages) == embedded]
+def _default_ood_sets(id: str, data: Path | None) -> list[str]:
+    names = ood_sets_for(id, data)
     if not names:
         raise MacsError(
             "No OOD set of the catalogue is on disk; name at least one with --ood, or see `macs data list`."

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from macs.cli._app import Data, Flag, Json, Several, Whole, app, show, whole_number
+from macs.cli._app import Data, Flag, FprRuleOption, Json, Several, Whole, app, show, whole_number
 from macs.core.errors import MacsError
 from macs.core.files import kind_of, output_folder, user_path
 
@@ -26,17 +26,17 @@ def reproduce(
     epoch_size: Annotated[int | None, Parameter(converter=whole_number)] = None,
     lr: float | None = None,
     dropout: float | None = None,
-    fpr_rule: Literal["first", "nearest"] = "first",
+    fpr_rule: FprRuleOption = "first",
     dry_run: Annotated[bool, Flag] = False,
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Make tables and figures of the paper again, with the paper's numbers beside ours.
+    """Reproduce tables and figures of the paper, with the paper's numbers beside ours.
 
-    Every training is done once and shared by all tables; the same command goes on where an interrupted one stopped.
+    Every training is done once and shared by all tables; the same command continues where an interrupted one stopped.
 
         macs reproduce all                             # rehearse on embedded digits
-        macs reproduce table1 --scale full --dry-run   # what the paper's way takes
+        macs reproduce table1 --scale full --dry-run   # how long the paper's protocol takes
         macs reproduce table1 --scale lab --ids cifar10 --checkpoint wrn.pt
 
     Parameters
@@ -44,24 +44,24 @@ def reproduce(
     targets
         table1 to table7, figure1, figure3, figure4, figure5, or all; several may be named.
     scale
-        full: the paper's protocol. lab: real data as far as it is there, a reduced budget. smoke: embedded digits and
-        tiny networks stand for everything.
+        full: the paper's protocol. lab: the real data that is on disk, with a reduced budget. smoke: embedded digits
+        and tiny networks stand for everything.
     out
         Folder to write [default: runs/reproduce/SCALE].
     seeds
-        Training seeds; with several, the spread over them is shown apart [default: 0].
+        Training seeds; with several, their spread has a column of its own [default: 0].
     ids
         Only these of the paper's ID sets: cifar10, cifar100, svhn, imagenet32.
     nets
         Only these of the paper's networks: wrn-40-2, allconv, resnet-18, densenet-121.
     outliers
         Auxiliary outliers: a name from `macs data list`, a folder of images, or a .npy [default: 300k; at the scale
-        lab, if that is not there, outliers_train.npy and outliers_val.npy in the data folder].
+        lab, if that is missing, outliers_train.npy and outliers_val.npy in the data folder].
     val_outliers
-        Outliers to choose the margin by, from elsewhere; else they are held out from the outliers.
+        Another set of outliers to choose the margin by [default: held out from the outliers].
     checkpoint
-        Pretrained weights instead of a pretraining: a file for every network, or a folder of files called like
-        cifar10-wrn-40-2.pt for those that it has.
+        Pretrained weights instead of a pretraining: one file for all networks, or a folder with files called like
+        cifar10-wrn-40-2.pt; networks without a file are pretrained.
     epochs
         Epochs of fine-tuning [default: the scale's].
     epoch_size
@@ -70,8 +70,6 @@ def reproduce(
         Learning rate of fine-tuning [default: the scale's].
     dropout
         Dropout in fine-tuning [default: the scale's].
-    fpr_rule
-        Threshold of FPR95: the first that reaches 95%, or the nearest to it as in the authors' code.
     dry_run
         List the trainings and estimate their time; train nothing.
     """
@@ -86,32 +84,33 @@ def reproduce(
         raise MacsError("Figures need matplotlib: pip install 'macs-ood[report]'.")
     if checkpoint is not None and kind_of(user_path(checkpoint)) not in ("a file", "a folder"):
         raise MacsError(f"There is no checkpoint at {checkpoint}; check the path.")
-    given: dict[str, Any] = {"epochs": epochs, "epoch_size": epoch_size, "lr": lr, "dropout": dropout}
+    options: dict[str, Any] = {"epochs": epochs, "epoch_size": epoch_size, "lr": lr, "dropout": dropout}
     base = SCALES[scale]
-    finetuning = replace(base.finetuning, **{key: value for key, value in given.items() if value is not None})
-    place = output_folder(out or Path("runs/reproduce") / scale)
-    setup = Setup(replace(base, finetuning=finetuning), place, data, outliers, val_outliers, checkpoint)
+    finetuning = replace(base.finetuning, **{key: value for key, value in options.items() if value is not None})
+    folder = output_folder(out or Path("runs/reproduce") / scale)
+    setup = Setup(replace(base, finetuning=finetuning), folder, data, outliers, val_outliers, checkpoint)
     only = Only(tuple(ids or IDS), tuple(nets or NETS))
-    chosen = seeds or [0]
-    for seed in chosen:  # a recipe knows which seeds there are, and a wrong one shall not come to light after hours
+    seeds = seeds or [0]
+    for seed in seeds:  # the recipe refuses a wrong seed now, and not after hours
         replace(finetuning, seed=seed)
     if dry_run:
         from macs.paper.estimate import plan
 
-        planned = plan(setup, parts, only, chosen)
-        return show(planned, planned.as_dict(), json)
+        estimate = plan(setup, parts, only, seeds)
+        return show(estimate, estimate.as_dict(), json)
 
     from macs.paper.reproduction import reproduce as run
 
-    outcome = run(setup, parts, only, chosen, fpr_rule)
+    outcome = run(setup, parts, only, seeds, fpr_rule)
 
     from rich.console import Group
 
     from macs.paper.publish import publish
 
-    made = publish(parts, outcome)
+    publications = publish(parts, outcome)
     failures = {training.name: reason for training, reason in outcome.failures.items()}
-    show(Group(*made), {"parts": [each.as_dict() for each in made], "failures": failures}, json)
+    value = {"parts": [publication.as_dict() for publication in publications], "failures": failures}
+    show(Group(*publications), value, json)
     if failures:
         raise SystemExit(1)
     return None

@@ -1,11 +1,11 @@
-"""`macs sweep`: Algorithm 1, the choice of the margin."""
+"""`macs sweep`: Algorithm 1 of the paper, the choice of the margin."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from macs.cli._app import Data, Json, Several, Whole, app, show
+from macs.cli._app import Data, FprRuleOption, Json, Several, Whole, app, show
 from macs.cli.train import RecipeFile, options_from, wanted_from
 from macs.core.console import warn
 from macs.core.errors import MacsError
@@ -31,14 +31,14 @@ def sweep(
     val_outliers: str | None = None,
     ood: Annotated[list[str] | None, Several] = None,
     choose: Literal["validation", "test"] = "validation",
-    fpr_rule: Literal["first", "nearest"] = "first",
+    fpr_rule: FprRuleOption = "first",
     run: str | None = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
     """Choose the margin of MaCS: fine-tune with each one from the same weights, and compare on held-out images.
 
-    An interrupted sweep goes on with the same command; nothing is computed twice.
+    The same command continues an interrupted sweep; nothing is computed twice.
 
         macs sweep --id cifar10 --outliers 300k --checkpoint classifier.pt --ood svhn textures --seeds 0 1 2
 
@@ -49,35 +49,36 @@ def sweep(
     seeds
         Training seeds, whose mean decides [default: 0].
     validation
-        Images held out from training to choose by, of the ID set and of the outliers: a share, or from 1 on a number.
-        A set that has a validation split of its own gives that instead.
+        Images held out from training to choose by, from the ID set and from the outliers: a share below 1, or a number
+        of images. A set with a validation split uses that instead.
     val_outliers
-        Held-out outliers from elsewhere: a name from `macs data list`, a folder of images, or a .npy.
+        Another set of held-out outliers: a name from `macs data list`, a folder of images, or a .npy.
     ood
-        OOD test sets to measure on as well; they do not decide.
+        OOD test sets to measure on as well; they do not influence the choice.
     choose
-        What decides. `test` takes the best on the OOD test sets, as the paper's MaCS* does, and says so.
-    fpr_rule
-        Threshold of FPR95: the first that reaches 95%, or the nearest to it as in the authors' code.
+        Images that the margin is chosen by. `test` takes the best on the OOD test sets, as the paper's MaCS* does, and
+        says so.
     run
-        Folder to write [default: in runs/, by a name that says what it is].
+        Folder to write [default: a folder in runs/ with a descriptive name].
     """
     from macs.data import load
     from macs.experiments.margins import MARGINS, check_grid, held_out
     from macs.training.runs import run_name
 
     wanted = wanted_from(TrainingOptions(), recipe, options)
-    tried, seeds = margins or list(MARGINS), seeds or [0]
-    check_grid(wanted.recipe, tried, seeds)
+    margins, seeds = margins or list(MARGINS), seeds or [0]
+    check_grid(wanted.recipe, margins, seeds)
     if choose == "test" and not ood:
         raise MacsError("--choose test needs OOD test sets to choose on; name them with --ood.")
     if not (0 < validation < 1 or (validation >= 1 and validation.is_integer())):
         raise MacsError(f"--validation must be a share above 0 and below 1, or a number of images, not {validation:g}.")
-    first = validation if validation < 1 else int(validation)
+    share_or_count = validation if validation < 1 else int(validation)
     name = run_name(wanted.id, "sweep", wanted.net, wanted.method)
     folder = output_folder(Path("runs") / name if run is None else run)
-    train, val = held_out(wanted.id, first, data, wanted.size)
-    outliers, held = held_out(wanted.outliers, first, data, wanted.size, elsewhere=val_outliers, labelled=False)
+    train, val = held_out(wanted.id, share_or_count, data, wanted.size)
+    outliers, other_outliers = held_out(
+        wanted.outliers, share_or_count, data, wanted.size, elsewhere=val_outliers, labelled=False
+    )
     test = load(wanted.id, "test", root=data, size=wanted.size) if ood else None
     sets = {name: load(name, "test", root=data, size=wanted.size, labelled=False) for name in ood or []}
 
@@ -89,11 +90,11 @@ def sweep(
         wanted.starting_net(classes=len(train.classes)),
         train,
         outliers,
-        validation=(val, held),
+        validation=(val, other_outliers),
         run=folder,
         test=test,
         ood=sets,
-        margins=tried,
+        margins=margins,
         seeds=seeds,
         method=wanted.method,
         recipe=wanted.recipe,

@@ -1,4 +1,4 @@
-"""`macs pretrain` and `macs finetune`: their options are the fields of TrainingOptions and of Recipe."""
+"""`macs pretrain` and `macs finetune`, whose options are the fields of TrainingOptions and Recipe."""
 
 import shlex
 from dataclasses import InitVar, asdict, field, make_dataclass
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 import docstring_parser
 from cyclopts import Parameter
 
-from macs.cli._app import Data, Flag, Json, app, show, whole_number
+from macs.cli._app import Data, Flag, Json, app, ood_sets_for, show, whole_number
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import user_path
@@ -17,7 +17,7 @@ from macs.training.recipe import Recipe
 
 
 def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
-    """A dataclass with every option of a training, None where not given, its help naming the base's defaults."""
+    """A dataclass of the options of a training, None unless given; the help texts name the defaults of `base`."""
     texts: dict[str, str] = {}
     hints: dict[str, Any] = {}
     for kind in (TrainingOptions, Recipe):
@@ -27,9 +27,9 @@ def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
     for name, default in base.flat().items():
         if name not in without:
             hint = hints[name].type if isinstance(hints[name], InitVar) else hints[name]
-            shown = f" [default: {default}]" if default not in (None, "", {}) else ""
+            default_text = f" [default: {default}]" if default not in (None, "", {}) else ""
             converter = whole_number if hint is int else None
-            parameter = Parameter(help=texts[name] + shown, show_default=False, converter=converter)
+            parameter = Parameter(help=texts[name] + default_text, show_default=False, converter=converter)
             options.append((name, Annotated[hint | None, parameter], field(default=None)))
     return make_dataclass("Options", options, namespace={"__module__": __name__})
 
@@ -44,8 +44,8 @@ else:
 
 FINETUNE_DEFAULTS, PRETRAIN_DEFAULTS = FinetuneOptions(), PretrainOptions()
 
-Run = Annotated[str | None, Parameter(help="Folder to write [default: in runs/, by a name that says what it is].")]
-Resume = Annotated[bool, Flag, Parameter(help="Go on with the interrupted run in that folder.")]
+Run = Annotated[str | None, Parameter(help="Folder to write [default: a folder in runs/ with a descriptive name].")]
+Resume = Annotated[bool, Flag, Parameter(help="Continue the interrupted run in that folder.")]
 RecipeFile = Annotated[Path | None, Parameter(help="A recipe.toml to start from; options given here override it.")]
 
 
@@ -59,10 +59,10 @@ def pretrain(
     resume: Resume = False,
     json: Json = False,
 ) -> None:
-    """Train a plain classifier from scratch: the start for every method, and the baseline MSP."""
+    """Train a plain classifier from scratch: the starting point of every method, and the baseline MSP."""
     wanted = wanted_from(PRETRAINING_OPTIONS, recipe, options)
     if wanted.method != PRETRAINING_OPTIONS.method:
-        raise MacsError(f"{recipe} is a recipe for {wanted.method}; train with it by `macs finetune`, or name another.")
+        raise MacsError(f"{recipe} is a recipe for {wanted.method}; use it with `macs finetune`, or name another.")
     _train(wanted, run, data, resume, json, from_scratch=True)
 
 
@@ -81,17 +81,16 @@ def finetune(
 
 
 def wanted_from(base: TrainingOptions, file: Path | None, options: Any) -> TrainingOptions:
-    """The base, with what the file says, with the options that were given."""
-    given = {key: value for key, value in vars(options).items() if value is not None}
-    wanted = (TrainingOptions.from_toml(file, base) if file else base).updated(given)
-    images = user_path(wanted.id)
-    if wanted.outliers and _is(images, user_path(wanted.outliers)):
+    """The base options, overridden by those in the file, then by those on the command line."""
+    from_command_line = {key: value for key, value in vars(options).items() if value is not None}
+    wanted = (TrainingOptions.from_toml(file, base) if file else base).updated(from_command_line)
+    if wanted.outliers and _same_path(user_path(wanted.id), user_path(wanted.outliers)):
         raise MacsError(f"The outliers are the ID set itself, {wanted.id}; name images that belong to no class.")
     return wanted
 
 
-def _is(one: Path, other: Path) -> bool:
-    return one == other or (one.exists() and other.exists() and one.samefile(other))
+def _same_path(first: Path, second: Path) -> bool:
+    return first == second or (first.exists() and second.exists() and first.samefile(second))
 
 
 def _train(
@@ -114,7 +113,7 @@ def _train(
         outliers = load(wanted.outliers, "train", root=data, size=wanted.size, labelled=False)
     net = wanted.starting_net(classes=len(train.classes))
     if not (wanted.checkpoint or from_scratch or resume):
-        warn("There is no --checkpoint, so this starts from random weights; `macs pretrain` gives better ones.")
+        warn("There is no --checkpoint, so training starts from random weights; `macs pretrain` gives better ones.")
     history = training.finetune(
         net, train, outliers, method=wanted.method, recipe=recipe, run=folder.path, resume=resume
     )
@@ -127,14 +126,10 @@ def _train(
 
 
 def measuring(run: Path, id: str, data: Path | None) -> str:
-    """The command that measures a run: on OOD sets that are there and fit its ID set, else on the user's own."""
-    from macs.data.loading import Place, available, catalog_rows
+    """The command that measures a run: with OOD sets on disk that suit its ID set, else with a folder of the user's."""
+    from macs.data.loading import Place, available
 
-    sets = []
-    if id in available():
-        there = (row.name for row in catalog_rows(data) if row.role == "ood" and "test" in row.found)
-        # The digits have OOD sets of their own.
-        sets = [name for name in there if name != id and name.startswith("digits-") == id.startswith("digits")][:3]
+    sets = ood_sets_for(id, data)[:3] if id in available() else []
     words = ["macs", "evaluate", str(run), "--ood", *(sets or ["FOLDER_OF_UNKNOWN_IMAGES"])]
     words += ["--id", "FOLDER_OF_OTHER_KNOWN_IMAGES"] if Place(id).undivided else []
     words += ["--data", str(data)] if data is not None and sets else []

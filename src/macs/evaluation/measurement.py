@@ -1,13 +1,13 @@
-"""A network and image sets -> a table: how well its confidence tells known from unknown images.
+"""From a network and image sets to results: how well its confidence tells known from unknown images.
 
-Each set passes through the network once; every number comes from those confidences. Two protocols are reported apart:
+Each set passes through the network once; every number comes from those confidences. There are two protocols:
 
     full     all ID test images against all images of the OOD set
     draws    the paper's: `trials` draws of a fifth of the ID test set and as many OOD images, mean and standard error
 
 The draws resample one network's confidences. Their error says nothing about another training seed.
 
-`evaluate` measures one score. `evaluate_scores` ranks several: the same single pass over each set serves them all.
+`evaluate` measures one score. `evaluate_scores` ranks several, from the same single pass over each set.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def evaluate(
     """Score the ID test set and each OOD set once, and measure how well the confidences separate them.
 
     A score that is fitted (`knn`, `vim`, ...) needs ID training images as `train`, of which it uses `fit_images`, drawn
-    at random (0: all). For other settings than the default ones give the score itself: `KNN(k=10)`.
+    at random (0: all). To change a score's settings, give the score itself: `KNN(k=10)`.
     """
     ranking = evaluate_scores(
         net,
@@ -75,9 +75,9 @@ def evaluate_scores(
     precision: str = "auto",
     progress: bool = True,
 ) -> Ranking:
-    """As `evaluate`, for several scores (None: all there are), from one pass over each set; ODIN adds its own.
+    """Like `evaluate`, for several scores (None: all), from one pass over each set; ODIN needs passes of its own.
 
-    A score that cannot be computed is left out, with the reason; it is an error only if none can.
+    A score that cannot be computed is left out, with the reason; if none can be computed, that is an error.
     """
     protocol = protocol or Protocol()
     check_fit_images(fit_images)
@@ -96,7 +96,7 @@ def evaluate_scores(
     evaluations = []
     for name in (name for name in fit.scores if name not in left_out):
         known = answers[test][name]
-        unknown = {each: answers[images][name].confidences for each, images in ood.items()}
+        unknown = {ood_name: answers[images][name].confidences for ood_name, images in ood.items()}
         try:
             correct = known.predictions == test.labels
             evaluations.append(measure(test.name, correct, known.confidences, unknown, name, protocol))
@@ -106,7 +106,7 @@ def evaluate_scores(
         raise MacsError(" ".join(dict.fromkeys(left_out.values())))
     warn_of_guessing(evaluations[0].accuracy, len(test.classes), test.name)
     return Ranking(
-        evaluations=sorted(evaluations, key=lambda each: -each.mean("auroc")),
+        evaluations=sorted(evaluations, key=lambda evaluation: -evaluation.mean("auroc")),
         left_out=left_out,
         train=fit.train,
         train_images=fit.images,
@@ -115,22 +115,22 @@ def evaluate_scores(
 
 
 def by_name(scores: Sequence[str | Score]) -> dict[str, Score]:
-    """Scores under the names that they were asked for by, or as they are written in Python."""
-    found = [(each, get(each)) for each in scores]
-    return {each if isinstance(each, str) else score.written: score for each, score in found}
+    """Scores by the name that was given, or by the score's own Python expression, such as `KNN(k=10)`."""
+    pairs = [(entry, get(entry)) for entry in scores]
+    return {entry if isinstance(entry, str) else score.written: score for entry, score in pairs}
 
 
 def check_sets(test: ImageSet, ood: Mapping[str, ImageSet]) -> None:
-    """Refuse sets that cannot be measured, and point out those that were hardly meant."""
+    """Refuse sets that cannot be measured, and warn of those that are probably a mistake."""
     test, ood = require_images(test, "ID test images"), require_sets(ood, "OOD sets")
     if test.labels is None:
         raise MacsError(f"{test.name} has no labels to measure accuracy with; a folder needs one sub-folder per class.")
     if not ood:
         raise MacsError("There is no OOD set to measure; name at least one.")
-    for place, (name, images) in enumerate(ood.items()):
+    for index, (name, images) in enumerate(ood.items()):
         if same_pixels(images, test):
-            warn(f"The OOD set {name} holds the ID test images of {test.name}, from which nothing can tell it apart.")
-        for earlier in list(ood)[:place]:
+            warn(f"The OOD set {name} holds the ID test images of {test.name}; no score can tell the two apart.")
+        for earlier in list(ood)[:index]:
             if same_pixels(images, ood[earlier]):
                 warn(f"The OOD sets {earlier} and {name} hold the same images, which count twice in the means.")
 
@@ -143,7 +143,7 @@ def measure(
     score: str = "msp",
     protocol: Protocol | None = None,
 ) -> Evaluation:
-    """Every number from confidences alone: of the ID test set, with which predictions are correct, and of OOD sets."""
+    """All results from confidences alone; `correct` says which predictions on the ID test set are right."""
     protocol = protocol or Protocol()
     return Evaluation(
         id=id,

@@ -1,7 +1,7 @@
-"""What is drawn in an evaluation, and how: the paper's protocol and its settings, known without torch.
+"""The paper's protocol and its settings: which images an evaluation draws. It needs no torch.
 
-The paper measures random draws: a share of the ID test images against as many OOD images. The spread over draws is that
-of the choice of test images; it says nothing about another training run.
+The paper measures random draws: a share of the ID test images against as many OOD images. The spread over draws comes
+from the choice of test images; it says nothing about another training run.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from macs.metrics import FprRule, OODMetrics, as_array, ood_metrics
 
 
 class Draw(NamedTuple):
-    """The positions of the images that a trial takes, of the ID test set and of an OOD set."""
+    """The positions of one trial's images in the ID test set and in an OOD set."""
 
     known: NDArray[np.int64]
     unknown: NDArray[np.int64]
@@ -24,7 +24,7 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True)
 class Protocol:
-    """How many draws there are, how large, and which threshold FPR95 takes; a standard error needs two draws."""
+    """The number and size of the draws, and the threshold of FPR95; a standard error needs two draws."""
 
     trials: Annotated[int, Span(2, 10_000)] = 10
     share: Annotated[float, Span(0, 1, open="least")] = 0.2  # of the ID test set in a draw
@@ -35,19 +35,19 @@ class Protocol:
         check(self)
 
     def size(self, known: int) -> int:
-        """ID images in a draw from so many."""
+        """The number of ID images in a draw from `known` images."""
         return max(1, int(self.share * known))
 
     def draw(self, trial: int, known: int, unknown: int = 0) -> Draw:
-        """The images of one trial, none twice, from so many of an ID and an OOD set.
+        """The images of one trial, none twice, out of `known` ID and `unknown` OOD images.
 
-        They depend on the seed, the trial and the sizes of the sets alone, so that networks and scores are compared on
-        the same images; those of the ID set are the same for every OOD set.
+        They depend only on the seed, the trial and the sizes of the sets, so that networks and scores are compared on
+        the same images; the ID images are the same for every OOD set.
         """
         random = np.random.default_rng((self.seed, trial))
         size = self.size(known)
-        first = random.choice(known, size, replace=False, shuffle=False)
-        return Draw(first, random.choice(unknown, min(size, unknown), replace=False, shuffle=False))
+        id_images = random.choice(known, size, replace=False, shuffle=False)
+        return Draw(id_images, random.choice(unknown, min(size, unknown), replace=False, shuffle=False))
 
 
 def drawn_metrics(conf_in: Any, conf_out: Any, protocol: Protocol | None = None) -> list[OODMetrics]:
@@ -59,11 +59,11 @@ def drawn_metrics(conf_in: Any, conf_out: Any, protocol: Protocol | None = None)
 
 
 def drawn_accuracies(correct: NDArray[np.bool_], protocol: Protocol) -> list[float]:
-    """The share of correct predictions in each draw, of the same ID images that the metrics are measured on."""
+    """The accuracy in each draw, on the same ID images as the metrics."""
     return [float(correct[protocol.draw(trial, len(correct)).known].mean()) for trial in range(protocol.trials)]
 
 
 def check_fit_images(fit_images: int) -> None:
-    """Refuse a number of training images that no score can be fitted to."""
+    """Refuse a negative number of training images to fit scores to."""
     if fit_images < 0:
-        raise MacsError(f"The number of training images to fit to must be 0, for all, or more, not {fit_images}.")
+        raise MacsError(f"The number of training images to fit to must be 0 (for all) or more, not {fit_images}.")

@@ -1,4 +1,4 @@
-"""What an evaluation found: the numbers of one score, or of several, to print as tables or to keep as JSON."""
+"""The results of an evaluation, for one score or for several, to print as tables or to save as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -38,11 +38,11 @@ class Evaluation:
 
     @property
     def drawn(self) -> int:
-        """ID images in a draw."""
+        """The number of ID images in a draw."""
         return self.protocol.size(self.images)
 
     def mean(self, metric: str) -> float:
-        """The mean over the OOD sets, full protocol."""
+        """The mean over the OOD sets, on all images."""
         return float(np.mean([result.full[metric] for result in self.sets]))
 
     def draw_means(self, metric: str) -> list[float]:
@@ -51,7 +51,7 @@ class Evaluation:
         return [float(value) for value in np.mean(per_set, axis=0)]
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, per draw, with the conventions spelt out."""
+        """All numbers, per draw, with their conventions in words."""
         accuracy, accuracy_error = mean_and_error(self.draw_accuracies)
         summaries = {metric: mean_and_error(self.draw_means(metric)) for metric in self.sets[0].full}
         return {
@@ -74,7 +74,7 @@ class Evaluation:
         }
 
     def table(self, metrics: Sequence[str] | None = None) -> "RenderableType":
-        """Both protocols as tables of these metrics, by default of those that every table has."""
+        """Both protocols as tables of these metrics, or of the default ones."""
         from macs.evaluation.tables import evaluation_tables
 
         return evaluation_tables(self, metrics)
@@ -92,33 +92,33 @@ class Evaluation:
 class Ranking:
     """Several scores of one network, the best first by mean AUROC; print it for a table, `as_dict()` for everything.
 
-    It is a comparison on test sets. Whoever picks a score by it has to measure that score on other sets.
+    It compares scores on test sets: a score that is chosen by it must be measured on other sets.
     """
 
     evaluations: list[Evaluation]
-    left_out: dict[str, str]  # score -> why
-    train: str  # the ID training images that some scores are fitted to; empty where none is
+    left_out: dict[str, str]  # score -> reason
+    train: str  # name of the ID training images that scores were fitted to; empty if none was
     train_images: int
-    fitted: list[str]  # the scores that are
+    fitted: list[str]  # the scores that were fitted to them
 
     def __getitem__(self, score: str) -> Evaluation:
-        return {each.score: each for each in self.evaluations}[score]
+        return {evaluation.score: evaluation for evaluation in self.evaluations}[score]
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, score by score in the order of the ranking."""
+        """All numbers, score by score in the order of the ranking."""
         first = self.evaluations[0]
-        each = {evaluation.score: evaluation.as_dict() for evaluation in self.evaluations}
+        results = {evaluation.score: evaluation.as_dict() for evaluation in self.evaluations}
         return {
             "conventions": {"confidence": "higher means ID", **conventions(first)},
             "protocol": asdict(first.protocol),
             "id": first.as_dict()["id"],
             "fitted": {"train": self.train, "images": self.train_images, "scores": self.fitted},
-            "scores": {name: {"ood": value["ood"], "mean": value["mean"]} for name, value in each.items()},
+            "scores": {name: {"ood": value["ood"], "mean": value["mean"]} for name, value in results.items()},
             "left_out": self.left_out,
         }
 
     def table(self, metrics: Sequence[str] | None = None) -> "RenderableType":
-        """One row per score, with these metrics, by default with those that every table has."""
+        """One row per score, with these metrics or the default ones."""
         from macs.evaluation.tables import ranking_table
 
         return ranking_table(self, metrics)
@@ -133,7 +133,7 @@ class Ranking:
 
 
 def conventions(evaluation: Evaluation) -> dict[str, str]:
-    """What the numbers mean, for those who read them without us."""
+    """The meaning of each number, in words."""
     return {
         "unit": "shares between 0 and 1",
         **{name: metrics.get(name).convention for name in evaluation.sets[0].full},

@@ -20,8 +20,8 @@ def evaluation_tables(evaluation: "Evaluation", metrics: Sequence[str] | None = 
     drawn = evaluation.drawn
     trials = evaluation.protocol.trials
     accuracy = mean_and_error(evaluation.draw_accuracies)
-    full = table(f"Full sets: {evaluation.images:,} ID images of {evaluation.id}, score {evaluation.score}", columns)
-    draws = table(f"{trials} draws of {drawn:,} ID images and as many OOD: mean ± standard error", columns)
+    full = _table(f"Full sets: {evaluation.images:,} ID images of {evaluation.id}, score {evaluation.score}", columns)
+    draws = _table(f"{trials} draws of {drawn:,} ID images and as many OOD: mean ± standard error", columns)
     for result in evaluation.sets:
         full.add_row(escape(result.name), f"{result.images:,}", *(percent(result.full[m.name]) for m in columns))
         values = ([draw[m.name] for draw in result.draws] for m in columns)
@@ -40,17 +40,17 @@ def evaluation_tables(evaluation: "Evaluation", metrics: Sequence[str] | None = 
 
 
 def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> RenderableType:
-    """A row for each score: means over the OOD sets, then AUROC set by set."""
+    """One row per score: means over the OOD sets, then AUROC set by set."""
     columns, best = shown(metrics), ranking.evaluations[0]
-    made = Table(title="Full sets: means over the OOD sets, then each set's AUROC", title_justify="left")
-    made.add_column("score", no_wrap=True)
-    narrow = [escape(metric.heading).replace(" ", "\n") for metric in columns]  # since there are many
+    table = Table(title="Full sets: means over the OOD sets, then each set's AUROC", title_justify="left")
+    table.add_column("score", no_wrap=True)
+    narrow = [escape(metric.heading).replace(" ", "\n") for metric in columns]  # many columns have to fit
     auroc = get("auroc").heading.replace(" ", "\n")
     for title in (*narrow, *(f"{escape(result.name)}\n{auroc}" for result in best.sets)):
-        made.add_column(title, justify="right", min_width=5)
-    for each in ranking.evaluations:
-        values = (percent(each.mean(metric.name)) for metric in columns)
-        made.add_row(escape(each.score), *values, *(percent(result.full.auroc) for result in each.sets))
+        table.add_column(title, justify="right", min_width=5)
+    for evaluation in ranking.evaluations:
+        means = (percent(evaluation.mean(metric.name)) for metric in columns)
+        table.add_row(escape(evaluation.score), *means, *(percent(result.full.auroc) for result in evaluation.sets))
     notes = [escape(f"{name} is left out: {reason}") for name, reason in ranking.left_out.items()]
     if ranking.fitted:
         images = f"{ranking.train_images:,} training images of {ranking.train}"
@@ -58,7 +58,7 @@ def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> R
     sizes = ", ".join(f"{result.name} {result.images:,}" for result in best.sets)
     return Group(
         escape(f"{best.images:,} ID images of {best.id}, accuracy {percent(best.accuracy)}%; OOD images: {sizes}"),
-        made,
+        table,
         *notes,
         *conventions(columns),
         threshold(best),
@@ -67,26 +67,26 @@ def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> R
 
 
 def conventions(metrics: Sequence[Metric]) -> list[str]:
-    """What the columns of a table mean, a sentence each, and which other metrics there are."""
+    """One sentence per column of a table on its meaning, and one that names the other metrics."""
     sentences = [escape(f"{metric.title}: {metric.convention}.") for metric in metrics]
     others = [metric.title for metric in available() if metric not in metrics]
     return [*sentences, escape(f"The JSON output has {', '.join(others)} as well.")] if others else sentences
 
 
 def threshold(evaluation: "Evaluation") -> str:
-    """Which threshold FPR95 takes, in a sentence."""
+    """A sentence that says which threshold FPR95 takes."""
     rule = evaluation.protocol.fpr_rule
     reaches = "that reaches 95%" if rule == "first" else "to 95%, as in the authors' code"
     return f"The threshold of FPR95 is the {rule} one {reaches}."
 
 
-def table(title: str, metrics: Sequence[Metric]) -> Table:
-    """An empty table with a column for each metric."""
-    made = Table(title=escape(title), title_justify="left")
-    made.add_column("OOD set")
+def _table(title: str, metrics: Sequence[Metric]) -> Table:
+    """An empty table with one column per metric."""
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("OOD set")
     for name in ("images", *(escape(metric.heading) for metric in metrics)):
-        made.add_column(name, justify="right", no_wrap=True)
-    return made
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def percent(value: float) -> str:
@@ -99,9 +99,7 @@ def with_error(values: Sequence[float]) -> str:
 
 
 def plain_text(renderable: RenderableType, width: int = 120) -> str:
-    """What the console would show, as text."""
-    console = Console(file=StringIO(), width=width, color_system=None)
-    console.print(renderable)
-    written = console.file
-    assert isinstance(written, StringIO)
-    return written.getvalue()
+    """The console's output, as text."""
+    output = StringIO()
+    Console(file=output, width=width, color_system=None).print(renderable)
+    return output.getvalue()

@@ -1,11 +1,11 @@
-"""Cells: trainings that are done once, and found again by all that they depend on.
+"""Cells: trainings that are done once, and found again by everything that they depend on.
 
-    ROOT/NAME/KEY.json                          what the cell depends on, whose hash is KEY, and its TrainingSpec
-    ROOT/NAME/KEY/                              the run folder, as in macs.training.runs
-    ROOT/NAME/KEY/confidences-SCORE-SET.npz     what the trained network says of an image set, known by its fingerprint
+    ROOT/NAME/KEY.json                         what the cell depends on, of which KEY is the hash, and its TrainingSpec
+    ROOT/NAME/KEY/                             the run folder, as in macs.training.runs
+    ROOT/NAME/KEY/confidences-SCORE-SET.npz    the trained network's confidences on the image set with fingerprint SET
 
 A changed hyper-parameter or changed images make another cell beside the first, and nothing is ever overwritten. A cell
-that was interrupted goes on after its last finished epoch, and one more test set costs one pass of a trained network.
+that was interrupted continues after its last finished epoch, and one more test set costs one pass of a trained network.
 """
 
 import copy
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from macs.evaluation import Evaluation
     from macs.training.sources import Held
 
-FORMAT = 3  # of what a cell's folder holds
-Kept = tuple[NDArray[np.bool_], NDArray[np.float32]]  # is each image's predicted class right, and its confidence
+FORMAT = 3  # version of a cell's files
+Scored = tuple[NDArray[np.bool_], NDArray[np.float32]]  # per image: is the predicted class right, and the confidence
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What a trained network is measured on: held-out images to choose by, and perhaps test images to report on."""
+    """The images that a trained network is measured on: held-out ones to choose by, and perhaps test images."""
 
     val: ImageSet
     val_outliers: ImageSet
@@ -53,34 +53,34 @@ class Examination:
 
 @dataclass(frozen=True)
 class Result:
-    """What one training came to."""
+    """The result of one training."""
 
     validation: "Evaluation"
     test: "Evaluation | None"
     confidences: dict[str, NDArray[np.float32]]  # of the ID test images, under "id", and of each OOD set
     mcd: tuple[float, ...]  # mean confidence difference on the training images, one per epoch
-    weights: str  # equal for equal networks, bit for bit
+    weights: str  # hash of the weights: the same only for networks that are equal bit for bit
 
     def of(self, which: str) -> "Evaluation":
         """The evaluation on `validation` or on `test` images."""
-        found: Evaluation | None = self.validation if which == "validation" else self.test
-        if found is None:
+        evaluation: Evaluation | None = self.validation if which == "validation" else self.test
+        if evaluation is None:
             raise MacsError("There are no test results here; give test images and OOD sets.")
-        return found
+        return evaluation
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One training and its place: plain values, so that any process can run it."""
+    """One training and where it is stored, as plain values, so that any process can run it."""
 
     root: Path
     name: str
     spec: TrainingSpec
-    trained: bool = False  # the starting weights are the result: they were trained elsewhere, nobody knows how
+    trained: bool = False  # the starting weights are the result: they were trained elsewhere, in an unknown way
 
     @cached_property
     def depends(self) -> dict[str, Any]:
-        """All that decides what the training gives."""
+        """Everything that determines the result of the training."""
         from macs.core.devices import best_device, use_bf16
 
         bf16 = use_bf16(self.spec.recipe.precision, best_device())
@@ -100,27 +100,27 @@ class Cell:
         return self.folder.finished
 
     def run(self, data: Path | None, held: "Held", progress: bool = True) -> None:
-        """Train, or go on with an interrupted training; nothing is done where the cell is finished.
+        """Train, or continue an interrupted training; if the cell is finished, do nothing.
 
-        `data` is the root of the datasets; what is `held` need not be loaded. While another process trains the cell,
-        this one waits for it.
+        `data` is the root of the datasets; images and networks that are `held` in memory are not loaded. While another
+        process trains the cell, this one waits for it.
         """
         from macs import nets, training
         from macs.training.sources import load_start
 
-        place = self.root / self.name
-        with locked(place / f".{self.key}.lock", f"Another process trains {self.name}; waiting for it ..."):
+        parent = self.root / self.name
+        with locked(parent / f".{self.key}.lock", f"Another process trains {self.name}; waiting for it ..."):
             if self.finished:
                 return
             record = {"depends": self.depends, "spec": self.spec.as_dict()}
-            write_text(place / f"{self.key}.json", json.dumps(record, indent=2))
+            write_text(parent / f"{self.key}.json", json.dumps(record, indent=2))
             if self.trained:
                 nets.save(load_start(self.spec, held), self.folder.net_file, class_names=self.spec.classes)
             else:
                 training.run(self.spec, self.folder.path, data, held=held, resume=True, progress=progress)
 
     def examine(self, on: Examination, held: "Held", fpr_rule: FprRule = "first", progress: bool = True) -> Result:
-        """Measure the finished cell. Sets that it has been shown before need no network."""
+        """Measure the finished cell; sets that were scored before need no network."""
         from macs import methods
         from macs.evaluation import Protocol, measure
 
@@ -128,41 +128,41 @@ class Cell:
         net = cache(lambda: self.net(held))
         protocol = Protocol(fpr_rule=fpr_rule)
 
-        def confidences(images: ImageSet) -> Kept:
-            return self._confidences(images, score, net, progress)
+        def scored(images: ImageSet) -> Scored:
+            return self._scored(images, score, net, progress)
 
-        (correct, known), (_, unknown) = confidences(on.val), confidences(on.val_outliers)
+        (correct, known), (_, unknown) = scored(on.val), scored(on.val_outliers)
         validation = measure(on.val.name, correct, known, {"outliers": unknown}, score, protocol)
-        test, kept = None, {}
+        test, confidences = None, {}
         if on.test is not None and on.ood:
-            correct, known = confidences(on.test)
-            others = {name: confidences(images)[1] for name, images in on.ood.items()}
-            test = measure(on.test.name, correct, known, others, score, protocol)
-            kept = {"id": known, **others}
+            correct, known = scored(on.test)
+            ood = {name: scored(images)[1] for name, images in on.ood.items()}
+            test = measure(on.test.name, correct, known, ood, score, protocol)
+            confidences = {"id": known, **ood}
         return Result(
             validation=validation,
             test=test,
-            confidences=kept,
+            confidences=confidences,
             mcd=tuple(epoch.mcd for epoch in self.epochs()),
             weights=short_hash(self.folder.net_file.read_bytes()),
         )
 
     def epochs(self) -> list[Epoch]:
-        """What happened in each epoch, as the run folder tells it; nothing for weights that were trained elsewhere."""
+        """The epochs that the run folder records; none for weights that were trained elsewhere."""
         return self.folder.epochs() if self.folder.metrics_file.exists() else []
 
     def others(self) -> list[str]:
-        """For each cell of this name that is not this one, how it differs."""
-        found = []
+        """How each other cell of this name differs from this one, in words."""
+        descriptions = []
         for file in sorted((self.root / self.name).glob("*.json")):
             if file.stem != self.key:
-                theirs = _told(file)
+                theirs = _depends_in(file)
                 words = differences(theirs, self.depends) if theirs else ["it does not say what it depends on"]
-                found.append("; ".join(words))
-        return found
+                descriptions.append("; ".join(words))
+        return descriptions
 
-    def _confidences(self, images: ImageSet, score: str, net: "Callable[[], nn.Module]", progress: bool) -> Kept:
-        """What the network says of a set: from disk where it has been asked before."""
+    def _scored(self, images: ImageSet, score: str, net: "Callable[[], nn.Module]", progress: bool) -> Scored:
+        """The network's answers on a set, read from disk if it was scored before."""
         file = self.folder.path / f"confidences-{score}-{fingerprint(images)}.npz"
         if not file.exists():
             from macs import scores
@@ -172,12 +172,12 @@ class Cell:
             arrays = {"name": np.array(images.name), "correct": correct, "values": answers.confidences}
             write_atomically(file, lambda path: _save(path, arrays))
         try:
-            with np.load(file) as kept:
-                correct, values = kept["correct"], kept["values"]
+            with np.load(file) as saved:
+                correct, values = saved["correct"], saved["values"]
         except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
             correct, values = np.empty(0, bool), np.empty(0, np.float32)
         if not correct.shape == values.shape == (len(images),):
-            raise MacsError(f"{file} is damaged; delete it, and it is made again.")
+            raise MacsError(f"{file} is damaged; delete it, and it will be computed again.")
         return correct, values
 
     def net(self, held: "Held") -> "nn.Module":
@@ -192,25 +192,25 @@ class Cell:
         try:
             if start is None:
                 net = nets.load(file, self.spec.net, len(self.spec.classes))
-            else:  # it may be of a class that only its maker can build
+            else:  # it may be of a class that only the caller can build
                 net = copy.deepcopy(start)
                 net.load_state_dict(load_file(file))
         except (MacsError, SafetensorError, RuntimeError, OSError) as error:
-            why = str(error).splitlines()[0].rstrip(".")
-            raise MacsError(f"Cannot read {file} ({why}); delete its folder to train it again.") from None
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise MacsError(f"Cannot read {file} ({reason}); delete its folder to train it again.") from None
         return net.to(best_device())
 
 
-def _told(file: Path) -> dict[str, Any]:
-    """What a cell says that it depends on; nothing if that cannot be read."""
+def _depends_in(file: Path) -> dict[str, Any]:
+    """What a cell depends on, by its record; empty if that cannot be read."""
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
+        record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    depends = told.get("depends") if isinstance(told, dict) else None
+    depends = record.get("depends") if isinstance(record, dict) else None
     return depends if isinstance(depends, dict) else {}
 
 
 def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    with path.open("wb") as file:  # given a path, numpy would add a suffix
+    with path.open("wb") as file:  # numpy would add a suffix to a path
         np.savez_compressed(file, allow_pickle=False, **arrays)

@@ -1,7 +1,7 @@
-"""Engines: where and how many at a time cells are trained and measured.
+"""Engines train and measure cells; they decide where, and how many at a time.
 
-An engine is told once what is in memory, and is then given cells. It takes the next cell when it has room for it, and
-gives the results as they come, in any order. A cell that fails ends neither the engine nor the other cells.
+`hold` says which images and networks are in memory, and `run` gets the cells. An engine takes the next cell when it has
+room for it and yields results as they come, in any order. A cell that fails stops neither the engine nor other cells.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Done(NamedTuple):
-    """A cell and what it came to, or why it failed."""
+    """A cell with its result, or with the error that made it fail."""
 
     cell: Cell
     result: Result | None
     error: Exception | None = None
 
     def value(self) -> Result:
-        """The result, or the error raised."""
+        """The result; if the cell failed, its error is raised."""
         if self.result is None:
             raise self.error or AssertionError("neither a result nor an error")
         return self.result
@@ -57,6 +57,6 @@ class SerialEngine:
             try:
                 cell.run(self.data, held, self.progress)
                 done = Done(cell, cell.examine(on, held, fpr_rule, self.progress))
-            except Exception as error:  # whatever it is, an experiment of days must not end with one of its cells
+            except Exception as error:  # one failing cell must not end an experiment that takes days
                 done = Done(cell, None, error)
             yield done

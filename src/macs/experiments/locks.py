@@ -15,7 +15,7 @@ except ImportError:  # Windows: nothing keeps two processes apart
 
 @contextmanager
 def locked(file: Path, waiting: str) -> Iterator[None]:
-    """Hold a lock file; if another process has it, say what we are `waiting` for until it ends or is killed."""
+    """Hold a lock file; if another process holds it, print `waiting` and wait until that process lets go or ends."""
     if fcntl is None:
         yield
         return
@@ -31,4 +31,4 @@ def locked(file: Path, waiting: str) -> Iterator[None]:
             pass
         yield
     finally:
-        os.close(handle)  # the system gives the lock back, as it does when a process is killed
+        os.close(handle)  # this releases the lock, as the system does when a process is killed

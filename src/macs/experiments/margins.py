@@ -1,12 +1,12 @@
 """Algorithm 1 of the MaCS paper: fine-tune with every margin and keep the best.
 
 Every margin starts from the same pretrained weights and has the same budget; only the margin and the seed differ. The
-best margin has the lowest FPR95, of equals the highest AUROC, of equals again it is the smallest: the rule behind Table
-5 of the paper. We apply it to held-out ID images and held-out outliers. Applied to the test sets it gives the paper's
-MaCS*, a number too good to be expected elsewhere, which is called test-chosen wherever it is shown.
+best margin has the lowest FPR95; ties are broken by the highest AUROC, then by the smallest margin. This is the rule
+behind Table 5 of the paper. We apply it to held-out ID images and held-out outliers. Applied to the test sets it gives
+the paper's MaCS*, which is optimistic about new data and is called test-chosen wherever it is shown.
 
-The margin only says when the push on the confidences stops. Margins that MCD never reaches (or has always reached) are
-one objective, and training with them gives the same weights, bit for bit; `plateaus` finds and names them.
+The margin only decides when the push on the confidences stops. Margins that MCD never reaches, or exceeds from the
+start, are the same objective: training with them gives the same weights, bit for bit, and `plateaus` names them.
 """
 
 import csv
@@ -30,7 +30,7 @@ from macs.data import ImageSet, load
 from macs.data.loading import Place
 from macs.experiments.cells import Cell, Examination, Result
 from macs.experiments.engine import Engine, SerialEngine
-from macs.metrics import FprRule
+from macs.metrics import FprRule, deviation
 from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -43,15 +43,15 @@ Choice = Literal["validation", "test"]
 
 @dataclass(frozen=True)
 class Point:
-    """One margin of the curve: a result for each seed."""
+    """One margin of the curve, with one result per seed."""
 
     margin: float
     results: tuple[Result, ...]
 
     def values(self, metric: str, on: Choice) -> list[float]:
         """The metric as a share, averaged over OOD sets, one value per seed."""
-        found = (result.of(on) for result in self.results)
-        return [each.accuracy if metric == "accuracy" else each.mean(metric) for each in found]
+        evaluations = (result.of(on) for result in self.results)
+        return [e.accuracy if metric == "accuracy" else e.mean(metric) for e in evaluations]
 
     def mean(self, metric: str, on: Choice) -> float:
         return float(np.mean(self.values(metric, on)))
@@ -84,18 +84,18 @@ class Sweep:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the curve must know."""
+        """What a reader of the curve needs to know."""
         rule = f"The margin {self.chosen:g} has the lowest FPR95 (then the highest AUROC, then the smallest margin)"
         where = {
             "validation": "on held-out ID images and held-out outliers.",
             "test": "on the test sets (the paper's MaCS*): it is test-chosen, so do not compare it with other methods.",
         }
-        told = {(p.mean("fpr95", self.chosen_by), p.mean("auroc", self.chosen_by)) for p in self.points}
-        alike = ["All margins are equal by this rule, so it could not tell them apart."] if len(told) == 1 else []
-        return [f"{rule} {where[self.chosen_by]}", *alike, *plateaus(self.points, self.seeds)]
+        criteria = {(p.mean("fpr95", self.chosen_by), p.mean("auroc", self.chosen_by)) for p in self.points}
+        tie = ["All margins are equal by this rule, so it could not tell them apart."] if len(criteria) == 1 else []
+        return [f"{rule} {where[self.chosen_by]}", *tie, *plateaus(self.points, self.seeds)]
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, per seed; shares between 0 and 1."""
+        """All numbers, per seed, as shares between 0 and 1."""
         return {
             "id": self.id,
             "net": self.net,
@@ -115,19 +115,19 @@ class Sweep:
         }
 
     def as_csv(self) -> str:
-        """One line for each margin and seed."""
+        """One line per margin and seed."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         measured = [(on, metric) for on in self.measured_on for metric in METRICS]
         writer.writerow(["margin", "seed", "mcd", "weights", *(f"{on}_{metric}" for on, metric in measured)])
         for point in self.points:
-            for place, (seed, result) in enumerate(zip(self.seeds, point.results, strict=True)):
-                values = [point.values(metric, on)[place] for on, metric in measured]
+            for index, (seed, result) in enumerate(zip(self.seeds, point.results, strict=True)):
+                values = [point.values(metric, on)[index] for on, metric in measured]
                 writer.writerow([point.margin, seed, result.mcd[-1], result.weights, *values])
         return text.getvalue()
 
     def write(self) -> list[Path]:
-        """sweep.json and sweep.csv, and the curve as a plot where matplotlib is installed."""
+        """Write sweep.json, sweep.csv and, where matplotlib is installed, a plot of the curve; return the files."""
         files = {"sweep.json": json.dumps(self.as_dict(), indent=2), "sweep.csv": self.as_csv()}
         for name, text in files.items():
             write_text(self.folder / name, text)
@@ -152,13 +152,13 @@ class Sweep:
         ]
         try:
             return figures.save(figures.margin_curves(curves), self.folder / "curve")
-        except MacsError as error:  # hours of training must not end in an error about a missing plot
+        except MacsError as error:  # a missing plot must not spoil hours of training
             tell(f"No plot: {error}")
             return []
 
     def __rich__(self) -> Any:
-        several = f", mean ± standard deviation over {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
-        table = Table(title=f"Margins of {self.net} on {self.id}, in %{several}", title_justify="left")
+        spread = f", mean ± standard deviation over {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
+        table = Table(title=f"Margins of {self.net} on {self.id}, in %{spread}", title_justify="left")
         table.add_column(f"margin\n← {self.chosen_by}-chosen", no_wrap=True)
         titles = {"fpr95": "FPR95 ↓", "auroc": "AUROC ↑", "accuracy": "accuracy ↑"}
         for on in self.measured_on:
@@ -195,38 +195,36 @@ def sweep(
     progress: bool = True,
     engine: Engine | None = None,
 ) -> Sweep:
-    """Fine-tune copies of a pretrained network with every margin and choose one. The network itself is left alone.
+    """Fine-tune copies of a pretrained network with every margin, and choose a margin. The network does not change.
 
-    `validation` are ID images and outliers that `train` and `outliers` do not hold. Every margin and seed is a cell
-    below `run`: the same call goes on where an interrupted one stopped, and computes nothing twice. The cells are
-    trained by the `engine`, without one in this process and one after the other.
+    `validation` holds ID images and outliers that are not in `train` and `outliers`. Every margin and seed is a cell
+    below `run`: the same call continues where an interrupted one stopped, and computes nothing twice. The `engine`
+    trains the cells; by default, one after another in this process.
     """
     from macs import methods, nets
     from macs.training.sources import Held, spec_of
 
     if choose == "test" and (test is None or not ood):
         raise MacsError("To choose the margin on test images, give the ID test images and at least one OOD set.")
-    grid = check_grid(recipe or Recipe(), margins, seeds)
     cells = []
-    for each in grid:
-        name = f"{method}-m{each.options['margin']:g}-seed{each.seed}".replace(":", ".")
-        spec = spec_of(net, train, outliers, methods.build(method, each.options), each)
+    for cell_recipe in check_grid(recipe or Recipe(), margins, seeds):
+        name = f"{method}-m{cell_recipe.options['margin']:g}-seed{cell_recipe.seed}".replace(":", ".")
+        spec = spec_of(net, train, outliers, methods.build(method, cell_recipe.options), cell_recipe)
         cells.append(Cell(Path(run), name, spec))
     engine = engine or SerialEngine(progress=progress)
     engine.hold(Held.of([train, outliers], [net]))
     examination = Examination(*validation, test, ood or {})
-    done = engine.run(_told(cells, progress), examination, fpr_rule)
-    found = {each.cell.key: each.value() for each in done}
-    results = [found[cell.key] for cell in cells]
+    by_key = {done.cell.key: done.value() for done in engine.run(_announced(cells, progress), examination, fpr_rule)}
+    results = [by_key[cell.key] for cell in cells]
     points = tuple(
-        Point(margin, tuple(results[place * len(seeds) : (place + 1) * len(seeds)]))
-        for place, margin in enumerate(margins)
+        Point(margin, tuple(results[index * len(seeds) : (index + 1) * len(seeds)]))
+        for index, margin in enumerate(margins)
     )
     chosen = chosen_margin(points, choose)
     return Sweep(train.whole_name, nets.name_of(net), tuple(seeds), points, chosen, choose, Path(run))
 
 
-def _told(cells: Sequence[Cell], progress: bool) -> Iterator[Cell]:
+def _announced(cells: Sequence[Cell], progress: bool) -> Iterator[Cell]:
     """The cells, each announced as it is taken."""
     for cell in cells:
         recipe = cell.spec.recipe
@@ -237,7 +235,7 @@ def _told(cells: Sequence[Cell], progress: bool) -> Iterator[Cell]:
 
 
 def check_grid(base: Recipe, margins: Sequence[float], seeds: Sequence[int]) -> list[Recipe]:
-    """A recipe for each margin and seed, or the sentence that says why they cannot be swept."""
+    """One recipe per margin and seed; an error says why they cannot be swept."""
     if not margins or not seeds or len(set(margins)) < len(margins) or len(set(seeds)) < len(seeds):
         raise MacsError("A sweep needs at least one margin and one seed, and none of them twice.")
     if base.options.get("variant") == "unbounded":
@@ -247,7 +245,7 @@ def check_grid(base: Recipe, margins: Sequence[float], seeds: Sequence[int]) -> 
 
 
 def chosen_margin(points: Sequence[Point], on: Choice) -> float:
-    """The margin that the curve's mean over seeds chooses."""
+    """The best margin by the means over seeds."""
     return best_margin(
         [point.margin for point in points],
         [point.mean("fpr95", on) for point in points],
@@ -256,25 +254,25 @@ def chosen_margin(points: Sequence[Point], on: Choice) -> float:
 
 
 def best_margin(margins: Sequence[float], fpr95: Sequence[float], auroc: Sequence[float]) -> float:
-    """Of the margins with the lowest FPR95 those with the highest AUROC, and of these the smallest."""
+    """The margin with the lowest FPR95; ties are broken by the highest AUROC, then by the smallest margin."""
     rank = [(fpr, -area, margin) for margin, fpr, area in zip(margins, fpr95, auroc, strict=True)]
     return min(rank)[2]
 
 
 def plateaus(points: Sequence[Point], seeds: Sequence[int]) -> list[str]:
-    """A sentence for each group of margins whose networks are the same, bit for bit."""
-    found: dict[str, list[int]] = {}
-    for place, seed in enumerate(seeds):
+    """One sentence per group of margins whose networks are the same, bit for bit."""
+    sentences: dict[str, list[int]] = {}  # each with the seeds for which it holds
+    for index, seed in enumerate(seeds):
         groups: dict[str, list[Point]] = {}
         for point in points:
-            groups.setdefault(point.results[place].weights, []).append(point)
-        for same in (group for group in groups.values() if len(group) > 1):
-            above = all(max(point.margin for point in same) <= mcd for mcd in same[0].results[place].mcd)
+            groups.setdefault(point.results[index].weights, []).append(point)
+        for group in (group for group in groups.values() if len(group) > 1):
+            above = all(max(point.margin for point in group) <= mcd for mcd in group[0].results[index].mcd)
             why = "was above them from the start" if above else "never reached them"
-            listed = ", ".join(f"{point.margin:g}" for point in same)
+            listed = ", ".join(f"{point.margin:g}" for point in group)
             sentence = f"The margins {listed} are one objective: MCD {why}, and their networks are the same bit for bit"
-            found.setdefault(sentence, []).append(seed)
-    return [f"{sentence} (seeds {', '.join(map(str, where))})." for sentence, where in found.items()]
+            sentences.setdefault(sentence, []).append(seed)
+    return [f"{sentence} (seeds {', '.join(map(str, its_seeds))})." for sentence, its_seeds in sentences.items()]
 
 
 def held_out(
@@ -286,11 +284,10 @@ def held_out(
     elsewhere: str | None = None,
     labelled: bool = True,
 ) -> tuple[ImageSet, ImageSet]:
-    """Training images, and images held out from them to choose a margin by.
+    """Training images, and held-out images to choose a margin by.
 
-    If another set is named by `elsewhere`, its images are those held out. A dataset or folder with a validation split
-    of its own gives that. Of any other `first` images (or that share of them) are drawn and taken out of the training
-    images.
+    The held-out images are the set that `elsewhere` names; without it, the validation split of the dataset or folder;
+    without one, `first` training images (a number, or a share of them), drawn at random and removed from the training.
     """
     read = partial(load, root=root, size=size, labelled=labelled)
     train = read(spec, "train")
@@ -298,10 +295,5 @@ def held_out(
         return train, read(elsewhere, "val" if "val" in Place(elsewhere).splits else "train")
     if "val" in Place(spec).splits:
         return train, read(spec, "val")
-    held, kept = train.split(first, seed)
-    return kept, held
-
-
-def deviation(values: Sequence[float]) -> float:
-    """Standard deviation with n - 1 degrees of freedom; nan for a single value."""
-    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    held, remaining = train.split(first, seed)
+    return remaining, held

@@ -1,8 +1,8 @@
-"""Figures in the form of the paper's: what confidences a method gives (Figs. 1 and 3), what the margin does (4 and 5).
+"""Figures in the paper's form: the confidences of a method (Figs. 1 and 3) and the effect of the margin (4 and 5).
 
 Each function takes plain records and returns a matplotlib Figure at the size of a column or a page; `save` writes it.
-Every record names its source, and numbers of different sources are never joined to one series: one source stands above
-the legend, several stand beside what they belong to.
+Every record names its source, and numbers from different sources are never joined into one series. A single source is
+named above the legend, several beside the series that they belong to.
 """
 
 from macs.figures._drawing import save

@@ -1,7 +1,7 @@
-"""How our figures look, whatever they show: sizes, names, colours, legends and files.
+"""What all figures share: sizes, names, colours, legends and files.
 
-Colours are those of Okabe and Ito, which the colour-blind can tell apart; lines, markers and hatches say the same again
-for print in grey. matplotlib is imported when the first figure is drawn.
+The colours are Okabe and Ito's, which colour-blind readers can tell apart; line styles, markers and hatches repeat the
+distinction for print in grey. matplotlib is imported when the first figure is drawn.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 COLUMN, PAGE = 3.5, 7.16  # inches: a column and the text width of the IEEE's two-column format
-NAMES = {  # how papers write our names; any other name stands as it is
+NAMES = {  # how papers write our names; other names are left as they are
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
     "imagenet32": "ImageNet-32",
@@ -70,12 +70,12 @@ STYLE = {
     "hatch.linewidth": 0.5,
     "svg.fonttype": "none",  # text stays text, to be searched and edited
     "pdf.fonttype": 42,
-    "svg.hashsalt": "macs",  # else the ids in the file differ each time
+    "svg.hashsalt": "macs",  # otherwise the ids in the file would differ each time
 }
 
 
 class Look(NamedTuple):
-    """How one series is told from the others, four times over."""
+    """The four ways in which one series differs from the others."""
 
     colour: str
     line: Any
@@ -102,28 +102,28 @@ def name(name: str) -> str:
 
 
 def short(text: str) -> str:
-    """What fits beside a panel: the path of a folder keeps its end."""
+    """A label that fits beside a panel; a long one, such as a path, is cut to its end."""
     return text if len(text) <= 16 else f"…{text[-15:]}"
 
 
 def with_source(text: str, source: str, sources: list[str], join: str = " ") -> str:
-    """The text, and its source where the figure has several; `finish` names the only one."""
+    """The text, with its source if the figure has several; a single source is named by `finish`."""
     return text if len(sources) == 1 else f"{text}{join}({source})"
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Our look whatever the user's matplotlibrc says, which is put back afterwards. A decorator too."""
+    """Our style instead of the user's matplotlibrc, which is restored afterwards; also a decorator."""
     try:
         import matplotlib.style
     except ModuleNotFoundError:
-        raise MacsError("Figures need matplotlib, not installed here: pip install 'macs-ood[report]'.") from None
+        raise MacsError("Figures need matplotlib, which is not installed: pip install 'macs-ood[report]'.") from None
     with matplotlib.style.context(["default", STYLE]):
         yield
 
 
 def grid(rows: int, columns: int, width: float, height: float, **shared: Any) -> tuple["Figure", NDArray[Any]]:
-    """A figure outside pyplot, which would keep it open, and its axes."""
+    """A figure and its axes, made without pyplot, which would keep the figure open."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -135,13 +135,13 @@ def finish(figure: "Figure", handles: dict[str, Any], sources: list[str]) -> "Fi
     title = f"Source: {sources[0]}" if len(sources) == 1 else None
     for rows in range(1, len(handles) + 1):
         columns = -(-len(handles) // rows)
-        made = figure.legend(
+        legend = figure.legend(
             list(handles.values()), list(handles), loc="outside upper center", ncols=columns, title=title
         )
-        if columns == 1 or made.get_window_extent().width < 0.97 * figure.bbox.width:
+        if columns == 1 or legend.get_window_extent().width < 0.97 * figure.bbox.width:
             break
-        made.remove()
-    # Left alone, ticks and layout would be found anew, and a little different, each time that the figure is drawn.
+        legend.remove()
+    # Otherwise ticks and layout would be computed again, with slightly different results, each time it is drawn.
     for axis in [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]:
         low, high = axis.get_view_interval()
         axis.set_ticks([tick for tick in axis.get_majorticklocs() if low <= tick <= high])
@@ -156,7 +156,7 @@ def save(figure: "Figure", stem: Path) -> list[Path]:
     undated: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
     paths = []
     for kind, metadata in undated.items():
-        path = stem.with_name(f"{stem.name}.{kind}")  # not with_suffix: "margin-0.5" has none
+        path = stem.with_name(f"{stem.name}.{kind}")  # with_suffix would replace the ".5" of "margin-0.5"
 
         def write(temporary: Path, kind: str = kind, metadata: dict[str, Any] = metadata) -> None:
             figure.savefig(temporary, format=kind, metadata=metadata)
@@ -168,16 +168,16 @@ def save(figure: "Figure", stem: Path) -> list[Path]:
 
 def distinct(items: Sequence[T], key: Callable[[T], Hashable], kind: str) -> dict[Hashable, T]:
     """The items by key: at least one, and none twice."""
-    found: dict[Hashable, T] = {}
+    by_key: dict[Hashable, T] = {}
     for item in items:
-        if key(item) in found:
+        if key(item) in by_key:
             raise MacsError(f"The {kind} {key(item)} is given twice; leave one out.")
-        found[key(item)] = item
-    if not found:
+        by_key[key(item)] = item
+    if not by_key:
         raise MacsError(f"There is no {kind} to draw; give at least one.")
-    return found
+    return by_key
 
 
 def every(items: Sequence[Any], field: str) -> list[Any]:
-    """Every value of the field, in the order of first appearance."""
+    """The distinct values of the field, in the order of first appearance."""
     return list(dict.fromkeys(getattr(item, field) for item in items))

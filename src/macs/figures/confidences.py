@@ -1,4 +1,4 @@
-"""The paper's Figs. 1 and 3: what confidence a method gives to known and to unknown images."""
+"""The paper's Figs. 1 and 3: the confidences that a method gives to known and to unknown images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ GRID = 256  # points of a density
 
 @dataclass(frozen=True)
 class FiveNumbers:
-    """What a box shows, where the confidences themselves are not known."""
+    """The five numbers that a box shows, for when the confidences themselves are not known."""
 
     whisker_low: float
     quartile_low: float
@@ -42,7 +42,7 @@ class FiveNumbers:
 
 @dataclass(frozen=True)
 class BoxGroup:
-    """A pair of boxes of Fig. 1: a method's confidences on ID and on OOD images, or five numbers that sum them up."""
+    """A pair of boxes in Fig. 1: a method's confidences on ID and on OOD images, or the five numbers of their boxes."""
 
     method: str
     id_name: str
@@ -54,7 +54,7 @@ class BoxGroup:
 
 @dataclass(frozen=True)
 class DensityPanel:
-    """A panel of Fig. 3: confidences from 0 to 1 on ID and on OOD images; rows and columns count from 0."""
+    """A panel of Fig. 3: confidences from 0 to 1 on ID and on OOD images; rows and columns are counted from 0."""
 
     title: str
     row: int
@@ -68,18 +68,18 @@ class DensityPanel:
 
 @style()
 def confidence_boxes(groups: Sequence[BoxGroup]) -> "Figure":
-    """Fig. 1: quartiles and median; whiskers reach the last image within 1.5 box heights, as those of the paper do."""
+    """Fig. 1: quartiles and median; whiskers reach the last image within 1.5 box heights, as in the paper."""
     from matplotlib.patches import Patch
 
     distinct(groups, lambda g: (g.method, g.id_name, g.ood_name, g.source), "group of boxes")
     sources, looks = every(groups, "source"), _looks(groups)
     figure, ((axes,),) = grid(1, 1, width=COLUMN if len(groups) <= 5 else PAGE, height=2.2)
-    for place, group in enumerate(groups):
+    for position, group in enumerate(groups):
         for key, confidences, shift in ((_id(group), group.conf_in, -0.19), (_ood(group), group.conf_out, 0.19)):
             colour, _, _, hatch = looks[key]
             axes.bxp(
                 [_five_numbers(confidences, f"confidences of {group.method} on {key}")],
-                positions=[place + shift],
+                positions=[position + shift],
                 widths=0.3,
                 manage_ticks=False,
                 showfliers=False,
@@ -108,7 +108,7 @@ def densities(panels: Sequence[DensityPanel]) -> "Figure":
 
     places = distinct(panels, lambda p: (p.row, p.column), "panel at row and column")
     sources, looks = every(panels, "source"), _looks(panels)
-    # Hatches stand on no colour: a translucent one would fade them in SVG.
+    # Hatched areas have no fill: a translucent one would fade the hatches in SVG.
     fills: dict[str, dict[str, Any]] = {
         key: {"facecolor": "none" if hatch else (colour, 0.3), "edgecolor": colour, "hatch": hatch}
         for key, (colour, _, _, hatch) in looks.items()
@@ -139,15 +139,15 @@ def densities(panels: Sequence[DensityPanel]) -> "Figure":
 
 
 def reflected_density(confidences: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Points of [0, 1] and a Gaussian kernel density there, whose mean over them is 1.
+    """A grid of points in [0, 1] and a Gaussian kernel density at them, which has the mean 1.
 
-    What the kernels carry over a border is reflected at it, so that nothing is lost where confidences pile up. The
-    bandwidth is Scott's, std * n^(-1/5), but at least two steps of the grid: equal confidences have a density too.
+    Mass that the kernels put outside [0, 1] is reflected at the border, so that none is lost where confidences pile up.
+    The bandwidth is Scott's, std * n^(-1/5), but at least two grid steps, so that equal confidences have a density too.
     """
     from scipy.ndimage import gaussian_filter1d
 
     if confidences.min() < 0 or confidences.max() > 1:
-        raise MacsError("A density is drawn of confidences between 0 and 1 only; score the images by msp.")
+        raise MacsError("Densities are drawn only for confidences between 0 and 1; score the images with msp.")
     counts, edges = np.histogram(confidences, bins=GRID, range=(0, 1))
     bandwidth = max(2.0, GRID * float(confidences.std(ddof=len(confidences) > 1)) * len(confidences) ** -0.2)
     density = gaussian_filter1d(counts * (GRID / len(confidences)), bandwidth, mode="reflect")
@@ -155,7 +155,7 @@ def reflected_density(confidences: NDArray[np.float64]) -> tuple[NDArray[np.floa
 
 
 def _five_numbers(confidences: ArrayLike | FiveNumbers, what: str) -> dict[str, Any]:
-    """A box in the words of matplotlib."""
+    """A box in matplotlib's form."""
     from matplotlib.cbook import boxplot_stats
 
     if not isinstance(confidences, FiveNumbers):
@@ -182,5 +182,5 @@ def _looks(items: Sequence[BoxGroup] | Sequence[DensityPanel]) -> dict[str, Look
 def _finite(confidences: ArrayLike, what: str) -> NDArray[np.float64]:
     values = np.asarray(confidences, dtype=np.float64).ravel()
     if not len(values) or not np.isfinite(values).all():
-        raise MacsError(f"The {what} are none, or not all finite numbers; look for the images that cause it.")
+        raise MacsError(f"The {what} are missing or not all finite; look for the images that cause it.")
     return values

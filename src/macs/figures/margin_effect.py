@@ -1,4 +1,4 @@
-"""The paper's Figs. 4 and 5: what the margin does to detection. Metrics are in percent."""
+"""The paper's Figs. 4 and 5: the effect of the margin on detection. Metrics are in percent."""
 
 import math
 from collections import Counter
@@ -34,7 +34,7 @@ STAR: dict[str, Any] = {"marker": "*", "linestyle": "none", "markeredgecolor": "
 
 @dataclass(frozen=True)
 class MarginCurve:
-    """A line of Fig. 4: a metric in percent at each margin, and the margin that was chosen."""
+    """A line in Fig. 4: a metric in percent at each margin, and the margin that was chosen."""
 
     id: str
     net: str
@@ -48,7 +48,7 @@ class MarginCurve:
 
 @dataclass(frozen=True)
 class BoundBar:
-    """A bar of Fig. 5: a metric in percent, with the margin (`bounded`) or with the MCD term alone."""
+    """A bar in Fig. 5: a metric in percent, with the margin (`bounded`) or with the MCD term alone."""
 
     id: str
     metric: str
@@ -70,27 +70,27 @@ def margin_curves(curves: Sequence[MarginCurve]) -> "Figure":
     handles: dict[str, Any] = {}
     stars: Counter[Any] = Counter()
     for curve in curves:
-        # Colour and marker tell the networks apart, dashes every line, and the markers of a second source are hollow.
+        # Each network has its colour and marker, and each line its dashes; markers of a second source are hollow.
         number = series.index((curve.net, curve.source))
         colour, _, marker, _ = look(nets.index(curve.net))
         face = colour if curve.source == sources[0] else "white"
-        drawn: dict[str, Any] = {"color": colour, "linestyle": look(number).line, "marker": marker}
-        drawn["markerfacecolor"] = face
+        line: dict[str, Any] = {"color": colour, "linestyle": look(number).line, "marker": marker}
+        line["markerfacecolor"] = face
         axes = all_axes[ids.index(curve.id), metrics.index(curve.metric)]
-        chosen = _chosen(curve)
+        chosen = _chosen_index(curve)
         label = with_source(name(curve.net), curve.source, sources)
-        axes.errorbar(curve.margins, curve.values, curve.errors, label=label, capsize=1.5, elinewidth=0.8, **drawn)
+        axes.errorbar(curve.margins, curve.values, curve.errors, label=label, capsize=1.5, elinewidth=0.8, **line)
         if chosen is not None:
             point = curve.margins[chosen], curve.values[chosen]
-            size = 9 * 0.65 ** stars[axes, point]  # a smaller star on an equal one: both are seen
+            size = 9 * 0.65 ** stars[axes, point]  # a star on another is smaller, so that both are seen
             axes.plot(*point, **STAR, markerfacecolor=face, markersize=size, zorder=4 + number)
             stars[axes, point] += 1
-        handles[label] = Line2D([], [], **drawn)
+        handles[label] = Line2D([], [], **line)
     if any(curve.chosen is not None for curve in curves):
         handles["chosen margin"] = Line2D([], [], **STAR, markersize=9, markerfacecolor="white")
     for (row, column), axes in np.ndenumerate(all_axes):
         axes.grid()
-        axes.margins(y=0.12)  # stars stay inside
+        axes.margins(y=0.12)  # room for the stars
         axes.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
         if row == 0:
             axes.set_title(_title(metrics[column]))
@@ -104,11 +104,11 @@ def margin_curves(curves: Sequence[MarginCurve]) -> "Figure":
 
 @style()
 def bound_bars(bars: Sequence[BoundBar]) -> "Figure":
-    """Fig. 5: a panel a metric, a group an ID set, with and without the margin.
+    """Fig. 5: one panel per metric, one group of bars per ID set, with and without the margin.
 
-    Where all values are high the axis starts above zero, and two strokes across it say so.
+    Where all values are high, the axis starts above zero, and two strokes across it say so.
     """
-    found = distinct(bars, lambda b: (b.id, b.metric, b.bounded, b.source), "bar")
+    by_key = distinct(bars, lambda b: (b.id, b.metric, b.bounded, b.source), "bar")
     ids, sources, metrics = every(bars, "id"), every(bars, "source"), _metrics(bars)
     series = [(bounded, source) for source in sources for bounded in (True, False)]
     pitch = 0.76 / len(series)
@@ -120,10 +120,10 @@ def bound_bars(bars: Sequence[BoundBar]) -> "Figure":
         start = _axis_start(metric, min(ends))
         for number, (bounded, source) in enumerate(series):
             label = with_source("with margin bound" if bounded else "without margin bound", source, sources)
-            for place, id in enumerate(ids):
-                bar = found.get((id, metric, bounded, source))
+            for position, id in enumerate(ids):
+                bar = by_key.get((id, metric, bounded, source))
                 if bar is not None:
-                    x = place + (number - (len(series) - 1) / 2) * pitch
+                    x = position + (number - (len(series) - 1) / 2) * pitch
                     handles[label] = _draw_bar(axes, bar, x, 0.9 * pitch, start, look(number))
         _scale(axes, start, max(ends))
         axes.set_ylabel(_title(metric))
@@ -133,29 +133,29 @@ def bound_bars(bars: Sequence[BoundBar]) -> "Figure":
     return finish(figure, handles, sources)
 
 
-def _chosen(curve: MarginCurve) -> int | None:
-    """Where on the curve its chosen margin is."""
+def _chosen_index(curve: MarginCurve) -> int | None:
+    """The index of the curve's chosen margin."""
     what = f"{curve.metric} of {curve.net} on {curve.id}"
     if len({len(part) for part in (curve.margins, curve.values, curve.errors) if part is not None}) > 1:
-        raise MacsError(f"The curve of {what} needs as many values and errors as margins; give one each.")
+        raise MacsError(f"The curve of {what} needs as many values and errors as margins; give one per margin.")
     if curve.chosen is None:
         return None
-    at = np.flatnonzero(np.isclose(curve.margins, curve.chosen))
-    if not len(at):
+    matches = np.flatnonzero(np.isclose(curve.margins, curve.chosen))
+    if not len(matches):
         raise MacsError(f"The curve of {what} has no margin {curve.chosen} to mark; choose one of its margins.")
-    return int(at[0])
+    return int(matches[0])
 
 
 def _ends(bar: BoundBar) -> tuple[float, float]:
-    """Both ends of the error, or the value twice without one; a single trial has the error nan."""
+    """Both ends of the error bar; the value twice if there is no error, or nan as for a single trial."""
     if not math.isfinite(bar.value):
-        raise MacsError(f"The {bar.metric} on {bar.id} is {bar.value}, which no bar can show; leave it out.")
+        raise MacsError(f"The {bar.metric} on {bar.id} is {bar.value}, which cannot be drawn as a bar; leave it out.")
     error = bar.error if bar.error is not None and math.isfinite(bar.error) else 0.0
     return bar.value - error, bar.value + error
 
 
 def _draw_bar(axes: "Axes", bar: BoundBar, x: float, width: float, start: float, look: Look) -> Any:
-    drawn = axes.bar(
+    handle = axes.bar(
         x, bar.value - start, width, start, color=look.colour, hatch=look.hatch, edgecolor="black", linewidth=0.5
     )
     low, high = _ends(bar)
@@ -163,17 +163,17 @@ def _draw_bar(axes: "Axes", bar: BoundBar, x: float, width: float, start: float,
         axes.errorbar(x, bar.value, high - bar.value, color="black", capsize=1.5, elinewidth=0.8)
     above: dict[str, Any] = {"xytext": (0, 2), "textcoords": "offset points", "ha": "center", "va": "bottom"}
     axes.annotate(f"{bar.value:.2f}", (x, high), rotation=90, fontsize=6, **above)
-    return drawn
+    return handle
 
 
 def _axis_start(metric: str, low: float) -> float:
-    """Zero; or, if higher is better and all bars are high, a ten below the lowest that leaves it something to show."""
-    ten = 10.0 * math.floor((low - 4) / 10)
-    return ten if ten >= 50 and get(metric).better == "higher" else 0.0
+    """Zero; or, if higher is better and all bars are high, a multiple of ten at least 4 below the lowest bar."""
+    start = 10.0 * math.floor((low - 4) / 10)
+    return start if start >= 50 and get(metric).better == "higher" else 0.0
 
 
 def _scale(axes: "Axes", start: float, top: float) -> None:
-    """The y axis from `start`, with room for the numbers above the bars, and its strokes if that is not zero."""
+    """Let the y axis begin at `start`, marked by strokes if not zero, and leave room for the numbers above the bars."""
     axes.set_ylim(start, start + 1.4 * (top - start or 1))
     ticks = [tick for tick in axes.get_yticks() if start <= tick <= 100]
     axes.set_yticks([tick for tick, before in zip(ticks, [start, *ticks], strict=False) if before <= top])
@@ -186,10 +186,10 @@ def _scale(axes: "Axes", start: float, top: float) -> None:
 
 def _metrics(items: Sequence[MarginCurve] | Sequence[BoundBar]) -> list[str]:
     """The metrics of these items in the order of our tables."""
-    there = every(items, "metric")
-    for metric in there:
-        get(metric)
-    return [metric.name for metric in available() if metric.name in there]
+    names = every(items, "metric")
+    for metric_name in names:
+        get(metric_name)  # an unknown name is an error
+    return [metric.name for metric in available() if metric.name in names]
 
 
 def _title(metric: str) -> str:

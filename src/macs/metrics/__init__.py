@@ -6,8 +6,8 @@ A confidence is higher for ID, and a metric is a share between 0 and 1. Each met
     def fpr99(ranked: Ranked) -> float:
         return ranked.fpr(99)
 
-From then on it is among the results of `ood_metrics` and in the JSON output; tables have it if they are asked for it.
-Ours are in macs.metrics.standard, each with its convention. Which of them to compare with whose numbers:
+`ood_metrics` and the JSON output then include it, and tables show it on request. The built-in metrics are in
+macs.metrics.standard, each with its convention. Which of them to compare with whose numbers:
 
     the MaCS paper, OE              aupr and fpr95, by the rule `nearest`
     OpenOOD 1.5, pytorch-ood        fpr95 is their FPR95, aupr_trapezoid their AUPR with OOD as positive (AUPR-OUT) and
@@ -37,6 +37,7 @@ __all__ = [
     "Ranked",
     "as_array",
     "available",
+    "deviation",
     "get",
     "mean_and_error",
     "metric",
@@ -52,18 +53,18 @@ class Metric:
     name: str  # in Python and in JSON
     title: str  # in tables
     better: Literal["higher", "lower"]
-    convention: str  # what it measures and which class is positive, for those who read it without us
-    shown: bool  # whether tables have it unless they are asked for others
+    convention: str  # what it measures and which class is positive, in words
+    shown: bool  # whether tables show it by default
     compute: Callable[[Ranked], float]
 
     @property
     def heading(self) -> str:
-        """The head of its column, with an arrow towards better values."""
+        """The heading of its column: the title and an arrow, up if higher is better and down if lower is."""
         return f"{self.title} {'↑' if self.better == 'higher' else '↓'}"
 
     @property
     def __wrapped__(self) -> Callable[[Ranked], float]:
-        """The function, as Python calls it; the registry knows by it where the metric comes from."""
+        """The decorated function, by Python's name for it; the registry uses it to find where the metric is defined."""
         return self.compute
 
     def __call__(self, ranked: Ranked) -> float:
@@ -80,7 +81,7 @@ _registry: Registry[Metric] = Registry("macs.metrics", "metric")
 def metric(
     name: str, *, title: str, better: Literal["higher", "lower"], convention: str, shown: bool = False
 ) -> Callable[[Callable[[Ranked], float]], Metric]:
-    """Make a metric of a function of ranked confidences."""
+    """Register a function of ranked confidences as a metric."""
     if not name.isidentifier() or hasattr(OODMetrics, name):
         raise MacsError(f"A metric cannot be called {name!r}; it needs a name of letters, digits and _ like 'fpr99'.")
 
@@ -91,25 +92,25 @@ def metric(
 
 
 def available() -> list[Metric]:
-    """Every metric, ours first."""
+    """All metrics, the built-in ones first."""
     return list(_registry.entries().values())
 
 
 def get(name: str) -> Metric:
     """The metric of that name, or the one that module:name points at."""
-    found = _registry[name]
-    if not isinstance(found, Metric):
+    entry = _registry[name]
+    if not isinstance(entry, Metric):
         raise MacsError(f"{name} is not a metric; decorate the function with macs.metrics.metric.")
-    return found
+    return entry
 
 
 def shown(names: Sequence[str] | None = None) -> list[Metric]:
-    """The metrics that a table has: those of these names, else those that every table has."""
-    return [get(name) for name in names] if names else [each for each in available() if each.shown]
+    """The metrics that a table shows: those of these names, else the default ones."""
+    return [get(name) for name in names] if names else [entry for entry in available() if entry.shown]
 
 
 class OODMetrics(Mapping[str, float]):
-    """Every metric's value, as an attribute and as an item: `found.fpr95`, `found["fpr95"]`."""
+    """The value of every metric, as an attribute and as an item: `result.fpr95`, `result["fpr95"]`."""
 
     auroc: float
     aupr: float
@@ -133,7 +134,7 @@ class OODMetrics(Mapping[str, float]):
         return len(vars(self))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("results do not change")
+        raise AttributeError("results cannot be changed")
 
     def __hash__(self) -> int:
         return hash(tuple(self.items()))
@@ -143,17 +144,21 @@ class OODMetrics(Mapping[str, float]):
 
 
 def ood_metrics(conf_in: Any, conf_out: Any, fpr_rule: FprRule = "first") -> OODMetrics:
-    """All metrics of the confidences of ID and OOD images: arrays, lists, or torch tensors of any type or device.
+    """All metrics of the confidences of ID and OOD images: arrays, lists, or torch tensors of any type on any device.
 
     Exact with ties. Each side is sorted once; time is O(n log n), memory a few arrays of n numbers.
     """
     ranked = Ranked.of(conf_in, conf_out, fpr_rule)
-    return OODMetrics(**{each.name: each(ranked) for each in available()})
+    return OODMetrics(**{entry.name: entry(ranked) for entry in available()})
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard error s / sqrt(n), with s of n - 1 degrees of freedom; one value alone has the error nan."""
+    """Mean and standard error, which is the standard deviation divided by sqrt(n); nan for a single value."""
     if len(values) == 0:
         raise MacsError("There are no values to take the mean of; run at least one trial.")
-    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return float(np.mean(values)), error
+    return float(np.mean(values)), deviation(values) / math.sqrt(len(values))
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Standard deviation with n - 1 degrees of freedom; nan for a single value."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan

@@ -1,12 +1,12 @@
-"""The confidences of ID and OOD images in ascending order, and what several metrics need of them, each found once.
+"""The confidences of ID and OOD images in ascending order, and the values that several metrics share, computed once.
 
 Thresholds lie at the confidences that occur, and images of equal confidence are flagged or accepted together. Recall
 grows in jumps and rarely hits 95% exactly. `fpr_rule` says which threshold counts:
 
     first      the first with recall >= 0.95, the field's usual rule and the default.
-    nearest    the one with recall nearest 0.95, as in the paper's released code. Of two equally near, the higher recall
-               (that code leaves it to rounding); of several with that recall, the one with the most false positives,
-               unless all positives are caught.
+    nearest    the one with recall nearest 0.95, as in the paper's released code. Of two that are equally near, the one
+               with the higher recall (that code leaves it to rounding); of several with that recall, the one with the
+               most false positives, unless all positives are caught.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from macs.core.errors import MacsError
 FprRule = Literal["first", "nearest"]
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
-# Thresholds looked up at once: such a block and its stretch of the other side stay in the processor's cache.
+# Thresholds looked up at once: a block and the matching stretch of the other side fit in the processor's cache.
 _BLOCK = 1 << 14
 
 
@@ -36,8 +36,8 @@ class Areas(NamedTuple):
 class Ranked:
     """The values of both classes, ascending; an image is flagged as positive if its value is low.
 
-    With confidences as values, `positive` are the OOD images and `negative` the ID images. `swapped` is the same with
-    ID as positive: the sign of all values is turned, so that the positive ones are the low ones again.
+    With confidences as values, `positive` are the OOD images and `negative` the ID images. `swapped` takes ID as
+    positive: all values are negated, so that positives are low again.
     """
 
     positive: Numbers
@@ -56,17 +56,17 @@ class Ranked:
 
     @cached_property
     def swapped(self) -> "Ranked":
-        """ID as positive."""
+        """The same images with ID as positive."""
         return Ranked(-self.negative[::-1], -self.positive[::-1], self.fpr_rule)
 
     @cached_property
     def areas(self) -> Areas:
-        """All areas from one walk over the thresholds.
+        """All areas, from one pass over the thresholds.
 
         AUROC = P(positive < negative) + P(positive = negative) / 2
         AUPR  = mean over positives of P,  P = TP / (TP + FP),  TP, FP = number of positives, negatives <= that positive
-        By the trapezoidal rule P becomes the mean of P and of the precision just before: with those < that positive.
-        Before anything is flagged it is 1.
+        The trapezoidal rule replaces P by the mean of P and the precision one threshold earlier, which counts TP and FP
+        < that positive and is 1 as long as nothing is flagged.
         """
         low, high = self.positive, self.negative
         ends = np.append(np.flatnonzero(low[1:] != low[:-1]) + 1, len(low))  # after each run of equal values
@@ -83,7 +83,7 @@ class Ranked:
             precisions += float(ties @ (true_positives / (true_positives + false_positives)))
             before += float(ties @ (caught / np.maximum(caught + below, 1)))
             not_above += int(ties @ (below + false_positives))
-        # Twice the number of pairs in order, ties as one half, is an integer: nothing is rounded before the division.
+        # Twice the number of ordered pairs, a tie being half of one, is an integer: only the division rounds.
         pairs = len(low) * len(high)
         return Areas(
             auroc=(2 * pairs - not_above) / (2 * pairs),
@@ -92,7 +92,7 @@ class Ranked:
         )
 
     def fpr(self, percent: int) -> float:
-        """Share of negatives flagged when so many percent of positives are, decided in integers: 0.95 is no float."""
+        """Share of negatives flagged when `percent` of the positives are; in integers, since 0.95 is not a float."""
         low, high, n = self.positive, self.negative, len(self.positive)
         threshold = low[(percent * n + 99) // 100 - 1]
         if self.fpr_rule == "nearest":
@@ -111,21 +111,23 @@ def _ascending(confidences: Any, side: str) -> Numbers:
 
 
 def as_array(confidences: Any, side: str) -> Numbers:
-    """One axis of floating-point numbers, at least one of them."""
-    if hasattr(confidences, "detach"):  # a torch tensor, without importing torch; numpy knows no bfloat16
+    """The confidences as a one-dimensional array of at least one floating-point number."""
+    if hasattr(confidences, "detach"):  # a torch tensor, without importing torch; numpy has no bfloat16
         confidences = confidences.detach().cpu()
         if confidences.is_floating_point() and confidences.element_size() < 4:
             confidences = confidences.float()
     array = np.asarray(confidences)
     if array.ndim != 1 or not len(array):
-        raise MacsError(f"The {side} confidences have the shape {array.shape}; give one number for at least one image.")
+        raise MacsError(
+            f"The {side} confidences have the shape {array.shape}; give one number per image, and at least one."
+        )
     if array.dtype.kind not in "fiub":
         raise MacsError(f"The {side} confidences are of type {array.dtype}; give numbers.")
     return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
 def _refuse_labels(ascending_in: Numbers, ascending_out: Numbers) -> None:
-    """Scores and labels, as scikit-learn takes them, are not the confidences of two sets of images."""
+    """Refuse scores and labels, as scikit-learn takes them, in place of the confidences of two sets of images."""
     binary = [_is_binary(side) for side in (ascending_in, ascending_out)]
     if len(ascending_in) == len(ascending_out) and binary[0] != binary[1]:
         which = "first" if binary[0] else "second"
@@ -136,7 +138,7 @@ def _refuse_labels(ascending_in: Numbers, ascending_out: Numbers) -> None:
 
 
 def _is_binary(ascending: Numbers) -> bool:
-    """Whether both of two labels occur, 0 and 1 or -1 and 1, and nothing else. A saturated softmax gives 1 alone."""
+    """Whether the values are two labels, 0 and 1 or -1 and 1, and both occur; a saturated softmax gives only 1."""
     low, high = ascending[0], ascending[-1]
     return (
         low in (-1, 0)

@@ -1,8 +1,8 @@
 """The metrics of the field, in the order of our tables.
 
-They come under both conventions, since users ask again and again which one a number is. Without `_id` in its name a
-metric takes OOD as the positive class, as the paper does: images are flagged from the lowest confidence up. With `_id`
-it takes ID as positive: images are accepted from the highest confidence down.
+They come in both conventions, since published numbers use both. Without `_id` in its name, a metric takes OOD as the
+positive class, as the paper does: images are flagged from the lowest confidence up. With `_id`, it takes ID as the
+positive class: images are accepted from the highest confidence down.
 """
 
 from macs.metrics import Ranked, metric
@@ -17,7 +17,7 @@ from macs.metrics import Ranked, metric
     "positive",
 )
 def auroc(ranked: Ranked) -> float:
-    """A tie counts one half."""
+    """A tie counts as one half."""
     return ranked.areas.auroc
 
 
@@ -29,10 +29,10 @@ def auroc(ranked: Ranked) -> float:
     convention="average precision with OOD as positive, as in the paper",
 )
 def aupr(ranked: Ranked) -> float:
-    """Mean over OOD images of the precision at the threshold which flags that image; no interpolation.
+    """Mean over OOD images of the precision at the threshold that flags the image; no interpolation.
 
-    As scikit-learn's `average_precision_score`. It depends on the ratio of ID to OOD images: its chance level is the
-    share of positives.
+    Equal to scikit-learn's `average_precision_score`. It depends on the ratio of ID to OOD images: its chance level is
+    the share of positives.
     """
     return ranked.areas.average_precision
 
@@ -78,7 +78,7 @@ def fpr95_id(ranked: Ranked) -> float:
     convention="AUPR by the trapezoidal rule with OOD as positive: the AUPR-OUT of OpenOOD and pytorch-ood",
 )
 def aupr_trapezoid(ranked: Ranked) -> float:
-    """As scikit-learn's `auc(recall, precision)` of its `precision_recall_curve`.
+    """Equal to scikit-learn's `auc(recall, precision)` of its `precision_recall_curve`.
 
     Between two thresholds it assumes precisions that no threshold reaches; where confidences seldom tie, it differs
     little from average precision.

@@ -1,1 +1,1 @@
-"""The paper's numbers as it prints them, and its tables and figures made again from our own runs."""
+"""The paper's numbers as printed, and its tables and figures reproduced from our own runs."""

@@ -1,8 +1,8 @@
-"""The paper's tables from our results: the paper's number, ours, and the difference, each on its own.
+"""The paper's tables from our results: the paper's number, ours, and the difference.
 
-A table or figure is a list of `Entry`, one number each, which macs.paper.writing turns into text. All in percent, as
-the paper. Ours follows the paper's protocol: the mean of ten draws of a fifth of the test images. Its standard error
-over the draws and the standard deviation over training seeds are different things and stand apart.
+A table or figure is a list of `Entry`, one per number, which macs.paper.writing turns into text. All numbers are in
+percent, as in the paper. Ours follow the paper's protocol: the mean of ten draws of a fifth of the test images. The
+standard error over the draws and the standard deviation over training seeds are different things and are kept apart.
 """
 
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.evaluation import Evaluation
-from macs.experiments.margins import Choice, deviation
-from macs.metrics import mean_and_error
+from macs.experiments.margins import Choice
+from macs.metrics import deviation, mean_and_error
 from macs.paper import numbers
 from macs.paper.grid import PARTS, TableRow, places
 from macs.paper.reproduction import Lacking, Outcome
@@ -22,7 +22,7 @@ QUARTILES = {"quartile_low": 25, "median": 50, "quartile_high": 75}
 
 
 @dataclass(frozen=True)
-class Panel:
+class StandIn:
     """An ID set and network that were run, and those of the paper that they stand for."""
 
     id: str
@@ -31,7 +31,7 @@ class Panel:
 
     @property
     def itself(self) -> bool:
-        """Whether it is the paper's own, so that numbers may be compared."""
+        """Whether it is the paper's own ID set and network, so that numbers may be compared."""
         return self.papers == ((self.id, self.net),)
 
     @property
@@ -42,32 +42,32 @@ class Panel:
 
 @dataclass(frozen=True)
 class Entry:
-    """One number: where it stands, and what it is in the paper and here."""
+    """One number of a table or figure: its place, and its value in the paper and here."""
 
     part: str
     id: str
     net: str
-    block: str  # what the rows around it have in common
-    section: str  # the images that it is about, where it is no average over OOD sets
+    block: str  # title of the rows that belong together
+    section: str  # the images that it was measured on, unless it is an average over OOD sets
     row: str
     metric: str
     margin: float | None = None
-    ranked: bool = True  # test-chosen numbers win no prize
+    ranked: bool = True  # test-chosen numbers are not ranked
     paper: float | None = None
     paper_error: float | None = None
-    doubt: str = ""  # why the print may be wrong
+    doubt: str = ""  # why the printed number may be wrong
     ours: float | None = None
     draws_error: float | None = None  # standard error over draws of test images
     seeds: int = 0
     seeds_deviation: float | None = None  # standard deviation over training seeds
     full: float | None = None  # on all test images
-    comparable: bool = True  # whether ours is measured on the sets that the paper's is
-    lacking: str = ""  # in a word, why there is no number of ours
-    why: str = ""
+    comparable: bool = True  # whether ours is measured on the same sets as the paper's
+    lacking: str = ""  # why there is no number of ours, in one word
+    why: str = ""  # and in a sentence
 
     @property
     def difference(self) -> float | None:
-        """Ours less the paper's, where both measure the same."""
+        """Ours minus the paper's, where both measure the same."""
         if self.ours is None or self.paper is None or not self.comparable:
             return None
         return self.ours - self.paper
@@ -81,10 +81,10 @@ def entries(part: str, outcome: Outcome) -> list[Entry]:
     return list(makers.get(part, _averages)(part, outcome))
 
 
-def where(part: str, outcome: Outcome) -> list[Panel]:
-    """The places of a table or figure, in its order."""
-    found = places(PARTS[part], outcome.setup.scale, outcome.only)
-    return [Panel(id, net, tuple(papers)) for (id, net), papers in found.items()]
+def stand_ins(part: str, outcome: Outcome) -> list[StandIn]:
+    """The ID sets and networks of a table or figure, in its order."""
+    run = places(PARTS[part], outcome.setup.scale, outcome.only)
+    return [StandIn(id, net, tuple(papers)) for (id, net), papers in run.items()]
 
 
 def _averages(part: str, outcome: Outcome) -> Iterator[Entry]:
@@ -92,7 +92,7 @@ def _averages(part: str, outcome: Outcome) -> Iterator[Entry]:
     rows = PARTS[part].rows
     if part == "figure4":
         rows = tuple(TableRow(f"m = {margin:g}", "macs", margin) for margin in outcome.setup.scale.margins)
-    for place in where(part, outcome):
+    for place in stand_ins(part, outcome):
         for row in rows:
             for metric in PARTS[part].metrics:
                 yield _entry(part, outcome, place, row, metric, None)
@@ -101,15 +101,15 @@ def _averages(part: str, outcome: Outcome) -> Iterator[Entry]:
 def _by_ood_set(part: str, outcome: Outcome) -> Iterator[Entry]:
     """Each OOD set on its own: Tables 3 and 4."""
     printed = {cell.ood for cell in numbers.table(int(part[-1]))}
-    for place in where(part, outcome):
+    for place in stand_ins(part, outcome):
         for name in (name for name in outcome.setup.scale.ood_sets(place.id) if name in printed):
             for row in PARTS[part].rows:
                 for metric in PARTS[part].metrics:
                     yield _entry(part, outcome, place, row, metric, name)
 
 
-def _entry(part: str, outcome: Outcome, place: Panel, row: TableRow, metric: str, ood: str | None) -> Entry:
-    """A row's metric, averaged over the OOD sets or on the one that stands for the paper's `ood`."""
+def _entry(part: str, outcome: Outcome, place: StandIn, row: TableRow, metric: str, ood: str | None) -> Entry:
+    """A row's metric, averaged over the OOD sets, or on the set that stands for the paper's `ood`."""
     scale = outcome.setup.scale
     ours = scale.ood[ood] if ood else ""
     entry = Entry(part, place.id, place.net, place.title, ours, row.label, metric, ranked=row.margin != "test")
@@ -136,7 +136,7 @@ def _entry(part: str, outcome: Outcome, place: Panel, row: TableRow, metric: str
 
 
 def _values(evaluation: Evaluation, metric: str, ood: str) -> tuple[list[float], float]:
-    """The metric in each draw, and on all test images."""
+    """The metric in each draw and on all test images."""
     if metric == "accuracy":
         return evaluation.draw_accuracies, evaluation.accuracy
     if not ood:
@@ -144,16 +144,16 @@ def _values(evaluation: Evaluation, metric: str, ood: str) -> tuple[list[float],
     for result in evaluation.sets:
         if result.name == ood:
             return [getattr(draw, metric) for draw in result.draws], getattr(result.full, metric)
-    raise Lacking("missing", f"{ood} is not there")
+    raise Lacking("missing", f"{ood} was not measured")
 
 
-def _with_paper(entry: Entry, place: Panel, row: TableRow, ood: str | None) -> Entry:
-    """The entry with what the paper prints there, if anything."""
+def _with_paper(entry: Entry, place: StandIn, row: TableRow, ood: str | None) -> Entry:
+    """The entry with the number that the paper prints for it, if any."""
     if entry.part == "figure4":
         for curve in numbers.margin_curves():
             if (curve.id, curve.net, curve.metric) == (place.id, place.net, entry.metric):
-                at: dict[object, float] = dict(zip(curve.margins, curve.values, strict=True))
-                return replace(entry, paper=at.get(row.margin))
+                by_margin: dict[object, float] = dict(zip(curve.margins, curve.values, strict=True))
+                return replace(entry, paper=by_margin.get(row.margin))
     if entry.part == "figure5":
         for bar in numbers.bars():
             if (bar.id, bar.net, bar.metric, bar.bounded) == (place.id, place.net, entry.metric, not row.unbounded):
@@ -166,9 +166,9 @@ def _with_paper(entry: Entry, place: Panel, row: TableRow, ood: str | None) -> E
 
 
 def _margins(part: str, outcome: Outcome) -> Iterator[Entry]:
-    """Table 5: the margin that the test sets choose, as the paper's, and the one that validation chooses."""
+    """Table 5: the test-chosen margin, as in the paper, and the validation-chosen one."""
     printed = {(margin.id, margin.net): margin.margin for margin in numbers.margins()}
-    for place in where(part, outcome):
+    for place in stand_ins(part, outcome):
         for row in PARTS[part].rows:
             on: Choice = "test" if row.margin == "test" else "validation"
             entry = Entry(part, place.id, place.net, "Margins", "", place.title, f"{on}-chosen", ranked=False)
@@ -185,7 +185,7 @@ def _boxes(part: str, outcome: Outcome) -> Iterator[Entry]:
     """Fig. 1: the quartiles of the confidences, of the first seed."""
     printed = {(box.method, box.data): box for box in numbers.boxes()}
     isun = outcome.setup.scale.ood["isun"]
-    for place in where(part, outcome):
+    for place in stand_ins(part, outcome):
         for row in PARTS[part].rows:
             for paper, name in (("cifar100", place.id), ("isun", isun)):
                 for metric, percentile in QUARTILES.items():
@@ -193,15 +193,15 @@ def _boxes(part: str, outcome: Outcome) -> Iterator[Entry]:
                     if place.itself:
                         entry = replace(entry, paper=100 * getattr(printed[row.paper, paper], metric))
                     try:
-                        found = confidences(outcome, place, row, "id" if name == place.id else name)
-                        yield replace(entry, ours=100 * float(np.percentile(found, percentile)), seeds=1)
+                        values = confidences(outcome, place, row, "id" if name == place.id else name)
+                        yield replace(entry, ours=100 * float(np.percentile(values, percentile)), seeds=1)
                     except Lacking as reason:
                         yield replace(entry, lacking=reason.word, why=str(reason))
 
 
-def confidences(outcome: Outcome, place: Panel, row: TableRow, images: str) -> NDArray[np.float32]:
+def confidences(outcome: Outcome, place: StandIn, row: TableRow, images: str) -> NDArray[np.float32]:
     """The confidences of a row's first seed on an OOD set, or on the ID test images: "id"."""
-    kept = outcome.row(row, place.id, place.net)[1][0].confidences
-    if images not in kept:
-        raise Lacking("missing", f"{images} is not there")
-    return kept[images]
+    by_set = outcome.row(row, place.id, place.net)[1][0].confidences
+    if images not in by_set:
+        raise Lacking("missing", f"{images} was not measured")
+    return by_set[images]

@@ -1,6 +1,6 @@
-"""How long a grid takes: the images that each training passes, over the speed of finished trainings or a measured one.
+"""How long a grid takes: the images of each training, divided by the speed of finished trainings or a measured speed.
 
-A training counts its images forwards and backwards; scoring goes forwards only, about three times as fast.
+Training runs images forwards and backwards; scoring runs them forwards only, which is about three times as fast.
 """
 
 import warnings
@@ -20,8 +20,8 @@ from macs.paper.setup import Bench, Setup
 from macs.training.recipe import Recipe
 
 SLOWER = {"divoe": 1.8}  # five more passes of half the outliers; other methods cost nearly what OE costs
-SCORING = 3.0
-MEASURED_ON = 32  # images a side in the steps that measure a speed
+SCORING = 3.0  # images scored in the time that training takes for one
+MEASURED_ON = 32  # ID images, and as many outliers, per step when a speed is measured
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Line:
     """One training of the plan."""
 
     training: Training
-    state: str  # "done", "to do", or why it cannot be
-    images: float  # as if all went forwards and backwards
+    state: str  # "done", "to do" or "data missing"
+    images: float  # images scored count less, by the factor SCORING
     seconds: float
 
 
@@ -64,12 +64,12 @@ class Plan:
 
 
 def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], progress: bool = True) -> Plan:
-    """What there is to do and how long it takes; works without the data too, by the official sizes of the sets."""
+    """What is left to do and how long it takes; sets that are not on disk count with their official sizes."""
     todo = trainings(parts, setup.scale, only, seeds)
     missing: dict[str, str] = {}
     done: set[Training] = set()
     sizes: dict[str, tuple[int, int]] = {}
-    rates: dict[tuple[str, str], float] = {}  # images a second of a network and method, or of the network alone
+    rates: dict[tuple[str, str], float] = {}  # images per second of a network and method, or of the network alone
     for sets, group in benches(setup, todo, missing):
         sizes[sets.id] = len(sets.train), _scored(sets)
         for training in group:
@@ -82,8 +82,8 @@ def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], p
     for training in todo:
         train, scored = sizes.get(training.id) or _official(setup, training.id)
         recipe = setup.scale.pretraining if training.method == "msp" else setup.scale.finetuning
-        given = training.method == "msp" and setup.checkpoint_of(training.id, training.net) is not None
-        images = (0 if given else _trained(recipe, train)) + scored / SCORING
+        trained_already = training.method == "msp" and setup.checkpoint_of(training.id, training.net) is not None
+        images = (0 if trained_already else _trained(recipe, train)) + scored / SCORING
         state = "data missing" if training.id in missing else "done" if training in done else "to do"
         key = (training.net, training.method)
         if key not in rates and state != "done":
@@ -97,7 +97,7 @@ def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], p
 
 
 def speed(net: str, recipe: Recipe, size: int) -> float:
-    """Images per second of a network in training, by a few steps on black images and white outliers."""
+    """A network's images per second in training, measured by a few steps on black images and white outliers."""
     from macs import training
 
     shape = (MEASURED_ON, size, size, 3)
@@ -105,14 +105,14 @@ def speed(net: str, recipe: Recipe, size: int) -> float:
     short = replace(recipe, epochs=2, batch_in=MEASURED_ON, batch_out=MEASURED_ON, lr=0.0)
     white = ImageSet.from_array(np.full(shape, 255, np.uint8))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MacsWarning)  # nothing is learned here, nor should it be
+        warnings.simplefilter("ignore", MacsWarning)  # nothing is meant to be learned here
         start = training.starting_net(net, 10, dropout=short.dropout)
         history = training.finetune(start, black, white, method="oe", recipe=short, progress=False)
     return history[-1].images_per_second  # the first epoch also warms up
 
 
 def duration(seconds: float) -> str:
-    """In words, to the precision that an estimate has."""
+    """A duration in words, only as precise as an estimate is."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -120,7 +120,7 @@ def duration(seconds: float) -> str:
 
 
 def _trained(recipe: Recipe, train: int) -> int:
-    """Images of a training: full batches alone, as macs.data.batches makes them."""
+    """The number of images in a training: full batches only, as macs.data.batches makes them."""
     steps = max(1, min(recipe.epoch_size or train, train) // recipe.batch_in)
     return recipe.epochs * steps * (recipe.batch_in + recipe.batch_out)
 
@@ -132,7 +132,7 @@ def _scored(sets: Bench) -> int:
 
 
 def _official(setup: Setup, id: str) -> tuple[int, int]:
-    """The numbers of training and scored images that the catalogue promises."""
+    """The numbers of training and scored images by the catalogue's official sizes."""
     scale = setup.scale
     tests = [catalog[name].splits["test"].images for name in (id, *scale.ood_sets(id).values())]
     scored = sum(min(count, scale.limit or count) for count in tests) + 2 * scale.validation

@@ -1,4 +1,4 @@
-"""What each table and figure of the paper is made of: a grid of trainings, which tables share."""
+"""The trainings behind each table and figure of the paper: one grid, which they share."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ FIXED = 0.5  # the paper's margin where it does not choose one
 
 @dataclass(frozen=True)
 class Training:
-    """One training, by what is really run. `msp` is the pretraining that all others of its ID set and network share."""
+    """One training, named by what is really run. Trainings of one ID set and network share the pretraining, `msp`."""
 
     id: str
     net: str
@@ -30,7 +30,7 @@ class Training:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of a table: a method, at a margin or at the margin that the validation or the test images choose."""
+    """A row of a table: a method, with a fixed margin or with one chosen on validation or test images."""
 
     label: str
     method: str
@@ -81,7 +81,7 @@ PARTS = {
 
 
 def chosen_parts(targets: Sequence[str]) -> list[str]:
-    """The parts that the targets name; `all` is every one."""
+    """The parts that the targets name; `all` stands for every part."""
     if not targets:
         raise MacsError(f"Name what to reproduce: {', '.join(PARTS)} or all.")
     for target in targets:
@@ -92,12 +92,12 @@ def chosen_parts(targets: Sequence[str]) -> list[str]:
 
 def places(part: PaperPart, scale: PaperScale, only: "Only") -> dict[tuple[str, str], list[tuple[str, str]]]:
     """Each ID set and network that is run for a part, with those of the paper that it stands for."""
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    stands_for: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for id in part.ids:
         for net in part.nets:
             if id in only.ids and net in only.nets:
-                found.setdefault((scale.ids[id], scale.nets[net]), []).append((id, net))
-    return found
+                stands_for.setdefault((scale.ids[id], scale.nets[net]), []).append((id, net))
+    return stands_for
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ class Only:
 
 
 def trainings(parts: Sequence[str], scale: PaperScale, only: Only, seeds: Sequence[int]) -> list[Training]:
-    """Every training that the parts need, each once, ID set by ID set, and every pretraining before what needs it."""
-    found = dict.fromkeys(each for part in parts for each in _trainings(PARTS[part], scale, only, seeds))
-    if not found:
+    """Every training that the parts need, once, ID set by ID set; pretrainings before those that start from them."""
+    needed = dict.fromkeys(training for part in parts for training in _trainings(PARTS[part], scale, only, seeds))
+    if not needed:
         raise MacsError(f"{', '.join(parts)} has nothing of {', '.join(only.ids)} on {', '.join(only.nets)}.")
-    return sorted(found, key=lambda each: (each.id, each.net, each.seed, each.method != "msp"))
+    return sorted(needed, key=lambda t: (t.id, t.net, t.seed, t.method != "msp"))
 
 
 def _trainings(part: PaperPart, scale: PaperScale, only: Only, seeds: Sequence[int]) -> Iterator[Training]:

@@ -1,8 +1,8 @@
-"""Every number the paper prints, with its error: Tables 1 to 7 and Figures 1, 4 and 5.
+"""Every number that the paper prints, with its error: Tables 1 to 7 and Figures 1, 4 and 5.
 
 Tamang, Bouadjenek, Dazeley, Aryal: Margin-bounded Confidence Scores for Out-of-Distribution Detection, ICDM 2024.
-The numbers lie in numbers.json, one record a line, exactly as printed; where other numbers of the authors contradict a
-cell, its `likely` and `note` say so. Metrics are in percent and take OOD as the positive class.
+The numbers are in numbers.json, one record per line, exactly as printed; where other numbers of the authors contradict
+a cell, its `likely` and `note` say so. Metrics are in percent and take OOD as the positive class.
 """
 
 import json
@@ -80,7 +80,7 @@ class PrintedBox:
 
 @dataclass(frozen=True)
 class About:
-    """What a table or figure shows, and which of its numbers stand elsewhere in the paper too."""
+    """What a table or figure shows, and which of its numbers the paper prints elsewhere too."""
 
     title: str
     shares: str
@@ -161,25 +161,25 @@ def doubtful() -> list[PrintedNumber]:
 
 def cells(number: int, **keys: str | None) -> list[PrintedNumber]:
     """The cells of a table that have these keys, e.g. cells(3, ood="svhn", method="oe")."""
-    found = table(number)
+    matches = table(number)
     for key, wanted in keys.items():
         if key not in KEYS:
             raise unknown("key of a table cell", key, list(KEYS))
-        there = [cell for cell in found if getattr(cell, key) == wanted]
-        if not there:
-            known = list(dict.fromkeys(str(getattr(cell, key)) for cell in found))
+        narrowed = [cell for cell in matches if getattr(cell, key) == wanted]
+        if not narrowed:
+            known = list(dict.fromkeys(str(getattr(cell, key)) for cell in matches))
             raise unknown(f"{key} in this part of the paper's Table {number}", str(wanted), known)
-        found = there
-    return found
+        matches = narrowed
+    return matches
 
 
 def cell(number: int, **keys: str | None) -> PrintedNumber:
-    """The one cell of a table that has these keys; keys that have a single value in the table may be left out."""
-    found = cells(number, **keys)
-    if len(found) > 1:
-        open_keys = [key for key in KEYS if len({getattr(c, key) for c in found}) > 1]
-        raise MacsError(f"{len(found)} cells of the paper's Table {number} match: say also {' and '.join(open_keys)}.")
-    return found[0]
+    """The only cell of a table that has these keys; keys that have a single value in the table may be left out."""
+    matches = cells(number, **keys)
+    if len(matches) > 1:
+        open_keys = " and ".join(key for key in KEYS if len({getattr(c, key) for c in matches}) > 1)
+        raise MacsError(f"{len(matches)} cells of the paper's Table {number} match; also give {open_keys}.")
+    return matches[0]
 
 
 def value(number: int, **keys: str | None) -> float:

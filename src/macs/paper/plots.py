@@ -1,11 +1,11 @@
-"""The paper's figures from our results, the paper's own numbers beside them where both measure the same."""
+"""The paper's figures from our results, with the paper's own numbers where both measure the same."""
 
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from macs import figures
 from macs.paper import numbers
-from macs.paper.comparison import Entry, Panel, confidences, where
+from macs.paper.comparison import Entry, StandIn, confidences, stand_ins
 from macs.paper.grid import PARTS, UNBOUNDED
 from macs.paper.reproduction import Lacking, Outcome
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw(part: str, outcome: Outcome, found: list[Entry]) -> "Figure":
-    """Fig. 1, 3, 4 or 5; what lacks is left out, and the first reason is raised if nothing is left."""
+def draw(part: str, outcome: Outcome, entries: list[Entry]) -> "Figure":
+    """Fig. 1, 3, 4 or 5. Incomplete panels are left out; if none is complete, the first reason is raised."""
     if part == "figure1":
         return _boxes(outcome)
     if part == "figure3":
         return _densities(outcome)
     source = f"ours, {outcome.setup.scale.name}"
-    drawn = [place for place in where(part, outcome) if _complete(place, found)]
-    if not drawn:
-        raise Lacking("missing", next(entry.why for entry in found if entry.why))
-    return _curves(outcome, drawn, found, source) if part == "figure4" else _bars(drawn, found, source)
+    complete = [place for place in stand_ins(part, outcome) if _complete(place, entries)]
+    if not complete:
+        raise Lacking("missing", next(entry.why for entry in entries if entry.why))
+    return _curves(outcome, complete, entries, source) if part == "figure4" else _bars(complete, entries, source)
 
 
 def paper_boxes() -> list[figures.BoxGroup]:
@@ -51,7 +51,7 @@ def paper_bars() -> list[figures.BoundBar]:
 
 
 def _boxes(outcome: Outcome) -> "Figure":
-    (place,) = where("figure1", outcome)
+    (place,) = stand_ins("figure1", outcome)
     ood = outcome.setup.scale.ood["isun"]
     groups = [
         figures.BoxGroup(
@@ -71,21 +71,21 @@ def _densities(outcome: Outcome) -> "Figure":
     """Rows are iSUN and SVHN on each network, columns MaCS and OE."""
     panels = []
     sets = [outcome.setup.scale.ood[name] for name in ("isun", "svhn")]
-    lines = [(place, ood) for ood in sets for place in where("figure3", outcome)]
-    for number, (place, ood) in enumerate(lines):
+    pairs = [(place, ood) for ood in sets for place in stand_ins("figure3", outcome)]
+    for line, (place, ood) in enumerate(pairs):
         for column, row in enumerate(PARTS["figure3"].rows):
             conf_in, conf_out = (confidences(outcome, place, row, images) for images in ("id", ood))
             title = f"{row.label}, {place.net}"
             source = f"ours, {outcome.setup.scale.name}"
-            panels.append(figures.DensityPanel(title, number, column, conf_in, conf_out, place.id, ood, source))
+            panels.append(figures.DensityPanel(title, line, column, conf_in, conf_out, place.id, ood, source))
     return figures.densities(panels)
 
 
-def _curves(outcome: Outcome, drawn: list[Panel], found: list[Entry], source: str) -> "Figure":
+def _curves(outcome: Outcome, complete: list[StandIn], entries: list[Entry], source: str) -> "Figure":
     curves = []
-    for place in drawn:
+    for place in complete:
         for metric in PARTS["figure4"].metrics:
-            line = [entry for entry in found if (entry.block, entry.metric) == (place.title, metric)]
+            line = [entry for entry in entries if (entry.block, entry.metric) == (place.title, metric)]
             errors = [entry.draws_error if entry.seeds_deviation is None else entry.seeds_deviation for entry in line]
             curves.append(
                 figures.MarginCurve(
@@ -99,25 +99,25 @@ def _curves(outcome: Outcome, drawn: list[Panel], found: list[Entry], source: st
                     source,
                 )
             )
-    own = {(place.id, place.net) for place in drawn if place.itself}
+    own = {(place.id, place.net) for place in complete if place.itself}
     return figures.margin_curves([*curves, *(curve for curve in paper_curves() if (curve.id, curve.net) in own)])
 
 
-def _bars(drawn: list[Panel], found: list[Entry], source: str) -> "Figure":
-    ids = {place.title: place.id for place in drawn}
-    own = {place.id for place in drawn if place.itself}
+def _bars(complete: list[StandIn], entries: list[Entry], source: str) -> "Figure":
+    ids = {place.title: place.id for place in complete}
+    own = {place.id for place in complete if place.itself}
     bars = [
         figures.BoundBar(
             ids[entry.block], entry.metric, entry.row != UNBOUNDED.label, _known(entry.ours), entry.draws_error, source
         )
-        for entry in found
+        for entry in entries
         if entry.block in ids
     ]
     return figures.bound_bars([*bars, *(bar for bar in paper_bars() if bar.id in own)])
 
 
-def _complete(place: Panel, found: list[Entry]) -> bool:
-    return not any(entry.lacking for entry in found if entry.block == place.title)
+def _complete(place: StandIn, entries: list[Entry]) -> bool:
+    return not any(entry.lacking for entry in entries if entry.block == place.title)
 
 
 def _known(value: float | None) -> float:

@@ -1,4 +1,4 @@
-"""Running the grid: every training once, what fails noted, and what it came to kept for tables and figures."""
+"""Running the grid: every training once, with failures noted and results collected for tables and figures."""
 
 import sys
 import traceback
@@ -21,7 +21,7 @@ from macs.paper.setup import Bench, Setup, bench
 
 
 class Lacking(Exception):
-    """Why a number cannot be given: in a word, for the table, and in a sentence, for the notes below it."""
+    """Why a number cannot be given: in one word for the table, and in a sentence for the notes below it."""
 
     def __init__(self, word: Literal["failed", "missing"], why: str) -> None:
         super().__init__(why)
@@ -30,7 +30,7 @@ class Lacking(Exception):
 
 @dataclass
 class Outcome:
-    """What became of each training, and the numbers that follow."""
+    """The result or failure of each training, and the numbers that follow from them."""
 
     setup: Setup
     seeds: tuple[int, ...]
@@ -38,7 +38,7 @@ class Outcome:
     results: dict[Training, Result] = field(default_factory=dict)
     failures: dict[Training, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # ID set -> how to get it
-    notes: dict[str, list[str]] = field(default_factory=dict)  # ID set -> what its numbers come from
+    notes: dict[str, list[str]] = field(default_factory=dict)  # ID set -> where its numbers come from
 
     def result(self, training: Training) -> Result:
         if training.id in self.missing:
@@ -48,7 +48,7 @@ class Outcome:
         return self.results[training]
 
     def points(self, id: str, net: str) -> list[Point]:
-        """The curve over margins; without one of its trainings nothing may be chosen from it."""
+        """The curve over margins; raises Lacking if it is incomplete, since nothing may be chosen from such a curve."""
         return [
             Point(margin, tuple(self.result(Training(id, net, "macs", margin, seed=seed)) for seed in self.seeds))
             for margin in self.setup.scale.margins
@@ -60,8 +60,8 @@ class Outcome:
     def row(self, row: TableRow, id: str, net: str) -> tuple[float | None, list[Result]]:
         """The margin of a row and its results, one per seed."""
         margin = self.chosen(id, net, row.margin) if isinstance(row.margin, str) else row.margin
-        found = [Training(id, net, row.method, margin, row.unbounded, seed) for seed in self.seeds]
-        return margin, [self.result(training) for training in found]
+        row_trainings = [Training(id, net, row.method, margin, row.unbounded, seed) for seed in self.seeds]
+        return margin, [self.result(training) for training in row_trainings]
 
     def plateaus(self, id: str, net: str) -> list[str]:
         return [f"{id} on {net}: {sentence}" for sentence in plateaus(self.points(id, net), self.seeds)]
@@ -76,7 +76,7 @@ def reproduce(
     progress: bool = True,
     engine: Engine | None = None,
 ) -> Outcome:
-    """Run what the parts need. A training that fails takes only its own numbers with it."""
+    """Run the trainings that the parts need. If one fails, only the numbers that depend on it are lost."""
     todo = trainings(parts, setup.scale, only, seeds)
     outcome = Outcome(setup, tuple(seeds), only)
     if setup.scale.complete:
@@ -86,18 +86,18 @@ def reproduce(
     for sets, group in benches(setup, todo, outcome.missing):
         outcome.notes[sets.id] = sets.notes()
         engine.hold(sets.held())
-        places = {training: f"[{todo.index(training) + 1}/{len(todo)}] {training.name}" for training in group}
-        names = {training.name: training for training in group}
-        for wave in (True, False):  # pretrainings first, since the others start from them
-            now = [training for training in group if (training.method == "msp") == wave]
-            cells = _cells(sets, now, outcome, unused, places, progress)
+        titles = {training: f"[{todo.index(training) + 1}/{len(todo)}] {training.name}" for training in group}
+        by_name = {training.name: training for training in group}
+        for pretraining in (True, False):  # pretrainings first, since the others start from them
+            wave = [training for training in group if (training.method == "msp") == pretraining]
+            cells = _cells(sets, wave, outcome, unused, titles, progress)
             for cell, result, error in engine.run(cells, sets.examination, fpr_rule):
-                training = names[cell.name]
+                training = by_name[cell.name]
                 if result is not None:
                     outcome.results[training] = result
                 elif error is not None:
                     outcome.failures[training] = _reason(error, cell)
-                    tell(f"{places[training]} failed: {outcome.failures[training]}")
+                    tell(f"{titles[training]} failed: {outcome.failures[training]}")
     for difference, count in unused.items():
         tell(f"Kept but not used, {count} in {setup.out / 'cells'}: {difference}.")
     if not outcome.results and not outcome.failures:
@@ -110,14 +110,14 @@ def _cells(
     group: Sequence[Training],
     outcome: Outcome,
     unused: "Counter[str]",
-    places: Mapping[Training, str],
+    titles: Mapping[Training, str],
     progress: bool,
 ) -> Iterator[Cell]:
-    """The cells of trainings, each announced as it is taken; without those whose pretraining failed."""
+    """The cells of trainings, each announced as it is taken; those whose pretraining failed are left out."""
     for training in group:
-        plain = outcome.failures.get(Training(training.id, training.net, "msp", seed=training.seed))
-        if plain is not None:
-            outcome.failures[training] = f"its pretraining failed: {plain}"
+        failure = outcome.failures.get(Training(training.id, training.net, "msp", seed=training.seed))
+        if failure is not None:
+            outcome.failures[training] = f"its pretraining failed: {failure}"
             continue
         try:
             cell = sets.cell(training)
@@ -126,12 +126,12 @@ def _cells(
             continue
         assert cell is not None  # its pretraining has just been finished
         unused.update(cell.others())
-        tell(f"{places[training]}{' (done before)' if cell.finished else ''}", progress)
+        tell(f"{titles[training]}{' (done before)' if cell.finished else ''}", progress)
         yield cell
 
 
 def benches(setup: Setup, todo: Sequence[Training], missing: dict[str, str]) -> Iterator[tuple[Bench, list[Training]]]:
-    """The trainings of each ID set with its images, which are let go before the next; fills in what is missing."""
+    """The images and trainings of one ID set after another, so that memory holds one; fills in what is missing."""
     for id in dict.fromkeys(training.id for training in todo):
         try:
             sets = bench(setup, id)
@@ -142,7 +142,7 @@ def benches(setup: Setup, todo: Sequence[Training], missing: dict[str, str]) -> 
 
 
 def refuse_gaps(setup: Setup, todo: Sequence[Training]) -> None:
-    """Say at the start, and not after days, which sets are not there."""
+    """Say at the start, and not after days, which sets are not on disk."""
     scale, root = setup.scale, data_root(setup.root)
     ids = dict.fromkeys(training.id for training in todo)
     needed = [(id, split) for id in ids for split in ("train", "test")]
@@ -155,12 +155,12 @@ def refuse_gaps(setup: Setup, todo: Sequence[Training]) -> None:
     if lacking:
         raise MacsError(
             f"The scale {scale.name} needs {', '.join(lacking)}, not in {root}: `macs data list` says more; "
-            "get them, or run --scale lab with what is there."
+            "get them, or run --scale lab with the data that is on disk."
         )
 
 
 def _reason(error: Exception, cell: Cell) -> str:
-    """One line on what went wrong; the whole story of what is not the user's mistake goes beside the cell."""
+    """One line on what went wrong; unless it is the user's mistake, a log beside the cell holds the traceback."""
     if isinstance(error, MacsError):
         return str(error)
     log = cell.folder.path.with_suffix(".log")

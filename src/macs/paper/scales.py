@@ -1,4 +1,4 @@
-"""How much of the paper's protocol to run: all of it, what fits an evening, or a rehearsal on embedded images.
+"""How much of the paper's protocol to run: all of it, as much as fits into an evening, or a rehearsal on small images.
 
 A scale says what stands for each ID set, OOD set and network of the paper. Results are always named by what was run.
 """
@@ -18,21 +18,21 @@ OOD = ("textures", "isun", "lsun-c", "svhn", "places365")
 @dataclass(frozen=True)
 class PaperScale:
     name: str
-    about: str  # what it leaves out, for whoever reads the tables
+    about: str  # what it leaves out, for the readers of the tables
     pretraining: Recipe
     finetuning: Recipe
     outliers: str
-    ids: Mapping[str, str]  # the paper's ID sets -> what stands for them, perhaps themselves
+    ids: Mapping[str, str]  # the paper's ID set -> the set that stands for it, perhaps itself
     nets: Mapping[str, str]
     ood: Mapping[str, str]
     margins: tuple[float, ...] = MARGINS
     size: int = 32  # edge of the images, in pixels
     validation: int = 2000  # held-out ID images, and as many outliers, where a set has no validation split
-    limit: int = 0  # images of a validation or test set at most, spread over it; 0 is all
-    complete: bool = True  # whether data that is not there is an error, and not a gap in the table
+    limit: int = 0  # at most so many images of a validation or test set, spread over it; 0 means all
+    complete: bool = True  # whether missing data is an error rather than a gap in the table
 
     def ood_sets(self, id: str) -> dict[str, str]:
-        """The OOD sets that an average for this ID set is taken over: the paper's name -> what stands for it."""
+        """The OOD sets in the averages for this ID set: the paper's name -> the set that stands for it."""
         wanted = {name for paper, ours in self.ids.items() if ours == id for name in numbers.averaged_over(paper)}
         return {name: ours for name, ours in self.ood.items() if name in wanted}
 
@@ -54,7 +54,7 @@ FULL = PaperScale(
 LAB = replace(
     FULL,
     name="lab",
-    about="A reduced budget on what data is there: differences from the paper measure the budget before anything else.",
+    about="A reduced budget on the data that is on disk: differences from the paper mostly measure the budget.",
     pretraining=replace(PRETRAINING, epochs=4, epoch_size=10_000, batch_in=64, dropout=0.0),
     finetuning=Recipe(epochs=1, epoch_size=2000, lr=0.005, dropout=0.0),
     validation=1000,
@@ -63,7 +63,7 @@ LAB = replace(
 )
 SMOKE = PaperScale(
     name="smoke",
-    about="A rehearsal: handwritten digits stand for every ID set, small networks for the paper's; no number compares.",
+    about="A rehearsal: digits stand for every ID set, small networks for the paper's; the numbers cannot be compared.",
     pretraining=replace(PRETRAINING, epochs=4, batch_in=32, dropout=0.0, precision="float32"),
     finetuning=Recipe(epochs=3, batch_in=64, batch_out=64, lr=0.01, dropout=0.0, precision="float32"),
     outliers="digits-outliers",

@@ -24,7 +24,7 @@ OWN_OUTLIERS, OWN_VAL_OUTLIERS = "outliers_train.npy", "outliers_val.npy"  # in 
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything that a reproduction is told: scale, folders, and where outliers and starting weights come from."""
+    """The settings of a reproduction: scale, folders, and where outliers and starting weights come from."""
 
     scale: PaperScale
     out: Path
@@ -42,14 +42,14 @@ class Setup:
         return next((file for file in files if file.is_file()), None)
 
     def outlier_sets(self) -> tuple[ImageSet, ImageSet, dict[str, str]]:
-        """Outliers to train with, others to choose the margin by, and which of the scale's are not there.
+        """Outliers to train with, others to choose the margin by, and which of the scale's are missing.
 
-        A scale that makes do with what there is takes the data folder's own outliers where its own are missing.
+        Where a scale need not be complete and its outliers are missing, those in the data folder take their place.
         """
         scale, root = self.scale, data_root(self.root)
         spec, val_spec, missing = self.outliers or scale.outliers, self.val_outliers, {}
         own, own_val = root / OWN_OUTLIERS, root / OWN_VAL_OUTLIERS
-        if self.outliers is None and not scale.complete and own.is_file() and not _there(spec, root):
+        if self.outliers is None and not scale.complete and own.is_file() and not _on_disk(spec, root):
             missing[spec] = f"{own} stands for it; `macs data get {spec}` gets it."
             spec = str(own)
             if val_spec is None and own_val.is_file():
@@ -59,7 +59,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Bench:
-    """The images of one ID set: to train on, to choose and to test by; and what should be there but is not."""
+    """The images for one ID set: to train on, to choose by and to test on; and which sets are missing."""
 
     setup: Setup
     id: str
@@ -69,38 +69,38 @@ class Bench:
     missing: dict[str, str]  # set -> how to get it
 
     def cell(self, training: Training) -> Cell | None:
-        """The cell of a training, or None as long as the pretraining that it starts from is not finished.
+        """The cell of a training, or None until the pretraining that it starts from is finished.
 
         All trainings of an ID set, network and seed start from the same pretraining.
         """
         from macs import methods, nets
         from macs.training.sources import spec_of
 
-        plain = self._pretraining(training)
-        if training.method == "msp" or not plain.finished:
-            return plain if training.method == "msp" else None
+        pretraining = self._pretraining(training)
+        if training.method == "msp" or not pretraining.finished:
+            return pretraining if training.method == "msp" else None
         settings: dict[str, str | float] = {"variant": "unbounded"} if training.unbounded else {}
         if training.margin is not None:
             settings["margin"] = training.margin
-        net = nets.load(plain.folder.net_file, training.net, len(self.train.classes))
+        net = nets.load(pretraining.folder.net_file, training.net, len(self.train.classes))
         recipe = replace(self.setup.scale.finetuning, seed=training.seed)
         spec = spec_of(net, self.train, self.outliers, methods.build(training.method, settings), recipe)
-        return Cell(plain.root, training.name, spec)
+        return Cell(pretraining.root, training.name, spec)
 
     def _pretraining(self, training: Training) -> Cell:
-        """Where weights are given, they are kept as a pretraining that was done elsewhere."""
+        """The cell of the pretraining; a checkpoint that was given counts as a pretraining done elsewhere."""
         from macs import methods
         from macs import training as train
         from macs.training.sources import spec_of
 
         recipe = replace(self.setup.scale.pretraining, seed=training.seed)
-        given = self.setup.checkpoint_of(self.id, training.net)
+        checkpoint = self.setup.checkpoint_of(self.id, training.net)
         net = train.starting_net(
-            training.net, len(self.train.classes), checkpoint=given or "", dropout=recipe.dropout, seed=recipe.seed
+            training.net, len(self.train.classes), checkpoint=checkpoint or "", dropout=recipe.dropout, seed=recipe.seed
         )
         spec = spec_of(net, self.train, None, methods.build("msp"), replace(recipe, batch_out=0))
         name = replace(training, method="msp", margin=None, unbounded=False).name
-        return Cell(self.setup.out / "cells", name, spec, trained=given is not None)
+        return Cell(self.setup.out / "cells", name, spec, trained=checkpoint is not None)
 
     def held(self) -> "Held":
         """The images that cells are trained on."""
@@ -109,7 +109,7 @@ class Bench:
         return Held.of([self.train, self.outliers])
 
     def notes(self) -> list[str]:
-        """How large the sets are that the numbers come from, beside their official sizes; and which are missing."""
+        """The sizes of the sets, with the official ones if they differ, and which sets are missing."""
         test = self.examination.test
         assert test is not None
         sets = {f"{test.whole_name} (ID)": test, **self.examination.ood}
@@ -122,7 +122,7 @@ class Bench:
 
 
 def bench(setup: Setup, id: str) -> Bench:
-    """Load the sets; without training images, test images or any OOD set there is no bench."""
+    """Load the sets; missing training images, missing test images or no OOD set at all is an error."""
     scale, size = setup.scale, setup.scale.size
     train, val = held_out(id, scale.validation, setup.root, size)
     test = load(id, "test", root=setup.root, size=size)
@@ -136,24 +136,24 @@ def bench(setup: Setup, id: str) -> Bench:
                 raise
             missing[name] = str(error)
     if not ood:
-        raise MacsError(f"None of the OOD sets for {id} is there: {next(iter(missing.values()))}")
-    held, others, known = (_limited(images, scale.limit) for images in (val, val_outliers, test))
-    return Bench(setup, id, train, outliers, Examination(held, others, known, ood), missing)
+        raise MacsError(f"None of the OOD sets for {id} can be loaded: {next(iter(missing.values()))}")
+    val, val_outliers, test = (_limited(images, scale.limit) for images in (val, val_outliers, test))
+    return Bench(setup, id, train, outliers, Examination(val, val_outliers, test, ood), missing)
 
 
-def _there(name: str, root: Path) -> bool:
+def _on_disk(name: str, root: Path) -> bool:
     return catalog[name].find(root, "train") is not None
 
 
 def _limited(images: ImageSet, limit: int) -> ImageSet:
-    """At most so many images, spread over the set; all of them if the limit is 0."""
+    """At most `limit` images, spread evenly over the set; all of them if the limit is 0."""
     if not 0 < limit < len(images):
         return images
     return images.subset(np.linspace(0, len(images) - 1, limit).astype(np.int64))
 
 
 def _official(images: ImageSet) -> str:
-    """What the catalogue says of a test set's size, where the set is smaller."""
+    """The official size of a test set from the catalogue, where it differs."""
     splits = catalog[images.whole_name].splits if images.whole_name in catalog.available() else {}
     official = splits["test"].images if "test" in splits else len(images)
     return f" of {official:,}" if official != len(images) else ""

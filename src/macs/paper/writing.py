@@ -28,43 +28,45 @@ class TableBlock:
     sections: dict[str, list[list[Text]]]
 
 
-def blocks(found: Sequence[Entry], metrics_at_once: int = 9) -> list[TableBlock]:
+def blocks(entries: Sequence[Entry], metrics_at_once: int = 9) -> list[TableBlock]:
     """Entries as rows: one line per method, for each metric the paper's number, ours, and the difference.
 
-    What has no number of ours at all is left out; the notes say why.
+    A block without any number of ours is left out; the notes say why.
     """
-    made = []
-    for title in dict.fromkeys(entry.block for entry in found if not entry.lacking):
-        here = [entry for entry in found if entry.block == title]
-        metrics = list(dict.fromkeys(entry.metric for entry in here))
+    table_blocks = []
+    for title in dict.fromkeys(entry.block for entry in entries if not entry.lacking):
+        members = [entry for entry in entries if entry.block == title]
+        metrics = list(dict.fromkeys(entry.metric for entry in members))
         for start in range(0, len(metrics), metrics_at_once):
-            made.append(_block(title, here, metrics[start : start + metrics_at_once]))
-    return made
+            table_blocks.append(_block(title, members, metrics[start : start + metrics_at_once]))
+    return table_blocks
 
 
-def _block(title: str, found: list[Entry], metrics: list[str]) -> TableBlock:
-    columns = [(metric, *column) for metric in metrics for column in _columns([e for e in found if e.metric == metric])]
+def _block(title: str, entries: list[Entry], metrics: list[str]) -> TableBlock:
+    columns = [
+        (metric, *column) for metric in metrics for column in _columns([e for e in entries if e.metric == metric])
+    ]
     sections: dict[str, list[list[Text]]] = {}
-    for section in dict.fromkeys(entry.section for entry in found):
-        here = [entry for entry in found if entry.section == section]
-        rows = dict.fromkeys(entry.row for entry in here)
-        texts = [make([entry for entry in here if entry.metric == metric]) for metric, _, make in columns]
+    for section in dict.fromkeys(entry.section for entry in entries):
+        members = [entry for entry in entries if entry.section == section]
+        rows = dict.fromkeys(entry.row for entry in members)
+        texts = [make([entry for entry in members if entry.metric == metric]) for metric, _, make in columns]
         sections[section] = [[(row, ""), *cells] for row, *cells in zip(rows, *texts, strict=True)]
     return TableBlock(title, ("", *(f"{heading(metric)} {name}" for metric, name, _ in columns)), sections)
 
 
 def heading(metric: str) -> str:
-    """What a column is called; what is no metric, such as a quartile, stands as it is."""
-    headings = {each.name: each.heading for each in available()}
+    """The heading of a column; a name that is not a metric, such as a quartile, is left as it is."""
+    headings = {known.name: known.heading for known in available()}
     return {**headings, "accuracy": "ID-ACC ↑"}.get(metric, metric)
 
 
-def _columns(found: list[Entry]) -> list[tuple[str, Callable[[list[Entry]], list[Text]]]]:
-    """The columns of one metric: the paper's only where it prints something, seeds only where there are several."""
+def _columns(entries: list[Entry]) -> list[tuple[str, Callable[[list[Entry]], list[Text]]]]:
+    """The columns of one metric: the paper's only if it prints a number, seeds only if there are several."""
     columns: list[tuple[str, Callable[[list[Entry]], list[Text]]]] = [("ours", _ours)]
-    if any(entry.seeds_deviation is not None for entry in found):
+    if any(entry.seeds_deviation is not None for entry in entries):
         columns.append(("seeds ±", lambda entries: [(_number(e.seeds_deviation), "") for e in entries]))
-    if any(entry.paper is not None for entry in found):
+    if any(entry.paper is not None for entry in entries):
         columns = [
             ("paper", _paper),
             *columns,
@@ -73,20 +75,20 @@ def _columns(found: list[Entry]) -> list[tuple[str, Callable[[list[Entry]], list
     return columns
 
 
-def _ours(found: list[Entry]) -> list[Text]:
-    marks = ranks([e.ours if e.ranked else None for e in found], found[0].metric)
-    texts = [e.lacking or _with_error(e.ours, e.draws_error) for e in found]
+def _ours(entries: list[Entry]) -> list[Text]:
+    marks = ranks([e.ours if e.ranked else None for e in entries], entries[0].metric)
+    texts = [e.lacking or _with_error(e.ours, e.draws_error) for e in entries]
     return list(zip(texts, marks, strict=True))
 
 
-def _paper(found: list[Entry]) -> list[Text]:
-    marks = ranks([e.paper for e in found], found[0].metric)
-    texts = [_with_error(e.paper, e.paper_error) + ("?" if e.doubt else "") for e in found]
+def _paper(entries: list[Entry]) -> list[Text]:
+    marks = ranks([e.paper for e in entries], entries[0].metric)
+    texts = [_with_error(e.paper, e.paper_error) + ("?" if e.doubt else "") for e in entries]
     return list(zip(texts, marks, strict=True))
 
 
 def ranks(values: Sequence[float | None], metric: str) -> list[Mark]:
-    """The best and the second best of a column, to the two decimals that are printed; equals share a place."""
+    """Mark the best and the second best of a column, by the two decimals that are printed; ties share a mark."""
     if metric not in RANKED:
         return [""] * len(values)
     rounded = [None if value is None else round(value, 2) for value in values]
@@ -95,14 +97,14 @@ def ranks(values: Sequence[float | None], metric: str) -> list[Mark]:
     return [places.get(value, "") for value in rounded]
 
 
-def terminal(title: str, found: Sequence[Entry], notes: Sequence[str]) -> RenderableType:
-    """What the console shows: two metrics side by side where each has several columns."""
+def terminal(title: str, entries: Sequence[Entry], notes: Sequence[str]) -> RenderableType:
+    """Tables for the console, with two metrics side by side where each has several columns."""
     styles = {"": "{}", "best": "[bold]{}[/bold]", "second": "[underline]{}[/underline]"}
     tables = []
-    for block in blocks(found, 2 if any(entry.paper is not None for entry in found) else 9):
+    for block in blocks(entries, 2 if any(entry.paper is not None for entry in entries) else 9):
         table = Table(title=escape(block.title), title_justify="left")
-        for place, name in enumerate(block.header):
-            table.add_column(name, justify="right" if place else "left", no_wrap=not place)
+        for index, name in enumerate(block.header):
+            table.add_column(name, justify="right" if index else "left", no_wrap=not index)
         for section, rows in block.sections.items():
             if section:
                 table.add_row(f"[italic]{escape(section)}[/italic]")
@@ -113,11 +115,11 @@ def terminal(title: str, found: Sequence[Entry], notes: Sequence[str]) -> Render
     return Group(f"\n[bold]{escape(title)}[/bold]", *tables, *map(escape, notes))
 
 
-def markdown(title: str, found: Sequence[Entry], notes: Sequence[str]) -> str:
-    """GitHub's Markdown, the second best underlined by HTML."""
+def markdown(title: str, entries: Sequence[Entry], notes: Sequence[str]) -> str:
+    """GitHub's Markdown; the second best is underlined with HTML."""
     styles = {"": "{}", "best": "**{}**", "second": "<u>{}</u>"}
     lines = [f"# {title}", ""]
-    for block in blocks(found):
+    for block in blocks(entries):
         lines += [f"## {block.title}", "", f"| {' | '.join(block.header)} |"]
         lines += ["|---" + "|---:" * (len(block.header) - 1) + "|"]
         for section, rows in block.sections.items():
@@ -128,11 +130,11 @@ def markdown(title: str, found: Sequence[Entry], notes: Sequence[str]) -> str:
     return "\n".join([*lines, *(f"- {note}" for note in notes)]) + "\n"
 
 
-def latex(title: str, found: Sequence[Entry], notes: Sequence[str]) -> str:
-    """One tabular a block, for the packages booktabs and inputenc; notes are comments."""
+def latex(title: str, entries: Sequence[Entry], notes: Sequence[str]) -> str:
+    """One tabular per block, for the packages booktabs and inputenc; notes are comments."""
     styles = {"": "{}", "best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
     lines = [f"% {line}" for line in (title, *notes)]
-    for block in blocks(found):
+    for block in blocks(entries):
         width = len(block.header)
         lines += ["", rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}", r"\toprule"]
         lines += [rf"\multicolumn{{{width}}}{{l}}{{{tex(block.title)}}} \\", r"\midrule"]
@@ -146,13 +148,13 @@ def latex(title: str, found: Sequence[Entry], notes: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def comma_separated(found: Sequence[Entry]) -> str:
-    """One line a number, with everything that is known of it."""
+def comma_separated(entries: Sequence[Entry]) -> str:
+    """One line per number, with everything that is known about it."""
     text = io.StringIO()
     names = [f.name for f in fields(Entry)]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*names, "difference"])
-    for entry in found:
+    for entry in entries:
         values = [*asdict(entry).values(), entry.difference]
         writer.writerow(["" if value is None else value for value in values])
     return text.getvalue()

@@ -1,9 +1,9 @@
-"""The report: what a network knows and what it does not, as one HTML file that needs neither a server nor the internet.
+"""The report on what a network knows and does not know: one HTML file that needs neither a server nor the internet.
 
     macs.report.write("report.html", net, test, {"svhn": svhn}, run="runs/mine")
 
-It holds the summary in words, a threshold to move, both protocols and both conventions as tables, the plots, and the
-images that matter. The same network, images and run give the same bytes.
+It holds a summary in words, a threshold to move, tables of both protocols in both conventions, plots, and the images
+that go wrong first. The same network, images and run give the same bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write(
 ) -> Evaluation:
     """Run the network over the ID test set and each OOD set once, write the page, and return its numbers.
 
-    `run` names the folder of the network's training; with it the page shows the recipe and the training curves. A score
+    `run` is the folder of the network's training; with it, the page shows the recipe and the training curves. A score
     that is fitted needs ID training images as `train`.
     """
     from macs.report.findings import find

@@ -1,7 +1,7 @@
-"""Plots as geometry: paths in a square of 1000 x 1000 that the page stretches, and ticks that it sets in type.
+"""Plots as geometry: paths in a square of 1000 x 1000, which the page stretches, and ticks, which it sets as text.
 
-The page draws the lines with strokes that are not stretched and puts all words beside the square as text. So letters
-stay readable on a phone, colours follow the reader's light or dark mode, and no plotting library is needed.
+Strokes are not stretched, and all words are text beside the square. So letters stay readable on a phone, colours follow
+the reader's light or dark mode, and no plotting library is needed.
 """
 
 import math
@@ -18,7 +18,7 @@ from macs.report.thresholds import ConfidenceArray, Thresholds, written
 
 BINS = 200
 SMOOTHING = 0.02  # standard deviation of the density's kernel, as a share of the axis
-FAR = 3.0  # the axis goes at most so many times the range of the known confidences beyond it
+FAR = 3.0  # the axis extends beyond the range of the known confidences by at most this many times that range
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Curve:
 class Chart:
     x_label: str
     y_label: str
-    alt: str  # what it shows, for those who do not see it
+    alt: str  # a description for those who cannot see it
     curves: list[Curve]
     x_ticks: list[Tick]
     y_ticks: list[Tick] = field(default_factory=list)
@@ -51,12 +51,12 @@ class Axis:
     high: float
 
     def at(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Places between 0 and 1; what lies beyond an end is drawn at the end."""
+        """Positions between 0 and 1; values beyond an end are drawn at that end."""
         return np.clip((np.asarray(values, np.float64) - self.low) / (self.high - self.low), 0, 1)
 
     @classmethod
     def around(cls, low: float, high: float) -> Self:
-        """From a round number to a round number, with all values between them."""
+        """An axis between two round numbers that enclose all values."""
         step = nice((high - low) / 15) if high > low else 0.5
         return cls(step * math.floor(low / step + 1e-9), step * (math.ceil(high / step - 1e-9) + (high == low)))
 
@@ -71,7 +71,7 @@ class Axis:
 
 
 def nice(step: float) -> float:
-    """The next larger of 1, 2 and 5 times a power of ten."""
+    """The smallest of 1, 2 and 5 times a power of ten that is not below `step`."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9))
 
@@ -82,7 +82,7 @@ def in_percent(places: NDArray[np.float64]) -> list[float]:
 
 def confidence_axis(known: Judged, unknown: Sequence[Judged]) -> Axis:
     """From the lowest to the highest confidence, but not so far that the known images shrink to a line."""
-    ends = [(float(each.confidences.min()), float(each.confidences.max())) for each in (known, *unknown)]
+    ends = [(float(judged.confidences.min()), float(judged.confidences.max())) for judged in (known, *unknown)]
     low, high = ends[0]
     far = FAR * (high - low or 1.0)
     low = max(low - far, min(low for low, _ in ends))
@@ -91,15 +91,17 @@ def confidence_axis(known: Judged, unknown: Sequence[Judged]) -> Axis:
 
 
 def path(x: ArrayLike, y: ArrayLike) -> str:
-    """A line through points of the unit square, y upwards; repeated points are left out."""
+    """An SVG path through points of the unit square, with y upwards; repeated points are left out."""
     points = np.rint(1000 * np.stack([np.asarray(x, np.float64), 1 - np.asarray(y, np.float64)], axis=1)).astype(int)
     moved = np.any(np.diff(points, axis=0, prepend=points[:1] - 1) != 0, axis=1)
-    drawn = points[moved].tolist()
-    return "M" + "L".join(f"{a} {b}" for a, b in (drawn if len(drawn) > 1 else 2 * drawn))  # one point is a round dot
+    corners = points[moved].tolist()
+    if len(corners) == 1:
+        corners *= 2  # a line from a point to itself is drawn as a dot
+    return "M" + "L".join(f"{a} {b}" for a, b in corners)
 
 
 def survival(thresholds: Thresholds, names: Sequence[str], styles: Sequence[str]) -> Chart:
-    """The share of each set that a threshold keeps. Its x axis is the slider: one threshold is as wide as another."""
+    """The share of each set that a threshold keeps. The x axis is the slider's, with thresholds at equal distances."""
     last = max(len(thresholds.values) - 1, 1)
     places = np.arange(len(thresholds.values)) / last
     curves = [
@@ -129,20 +131,20 @@ def roc(thresholds: Thresholds, styles: Sequence[str], evaluation: Evaluation) -
 
 
 def density(axis: Axis, known: Judged, unknown: Judged, style: str) -> Chart:
-    """Where the confidences of the known and of one unknown set lie: equal areas, heights on a square-root scale."""
-    heights = [np.sqrt(smoothed(axis.at(each.confidences))) for each in (known, unknown)]
+    """The distributions of the known and of one unknown set's confidences, with heights on a square-root scale."""
+    heights = [np.sqrt(smoothed(axis.at(judged.confidences))) for judged in (known, unknown)]
     top = max(float(height.max()) for height in heights)
     middles = (np.arange(BINS) + 0.5) / BINS
     curves = []
-    for each, its_style, height in zip((known, unknown), ("known", style), heights, strict=True):
+    for judged, its_style, height in zip((known, unknown), ("known", style), heights, strict=True):
         line = path([0, *middles, 1], np.pad(height, 1, mode="edge") / top)
-        curves.append(Curve(each.title, its_style, line, f"{line}L1000 1000L0 1000Z"))
-    medians = ", ".join(f"{np.median(each.confidences):.3g} for {each.title}" for each in (known, unknown))
+        curves.append(Curve(judged.title, its_style, line, f"{line}L1000 1000L0 1000Z"))
+    medians = ", ".join(f"{np.median(judged.confidences):.3g} for {judged.title}" for judged in (known, unknown))
     return Chart("confidence", "", f"Distributions of the confidences; the median is {medians}.", curves, axis.ticks())
 
 
 def smoothed(places: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A density over [0, 1] as BINS heights: a histogram under a Gaussian kernel, reflected at both ends."""
+    """A density over [0, 1] as BINS heights: a histogram smoothed by a Gaussian kernel, reflected at both ends."""
     shares = np.histogram(places, BINS, (0, 1))[0] / len(places)
     width = SMOOTHING * BINS
     reach = math.ceil(4 * width)
@@ -152,7 +154,7 @@ def smoothed(places: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Box:
-    """A set's confidences in five numbers: below each lie 5%, 25%, 50%, 75% and 95% of the images."""
+    """A set's confidences in five numbers: the 5%, 25%, 50%, 75% and 95% quantiles."""
 
     name: str
     style: str

@@ -1,4 +1,4 @@
-"""All that a report rests on: what the network says of every image, its numbers, and how it was trained."""
+"""The content of a report: the network's answer for every image, its metrics, and how it was trained."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from macs.training.spec import TrainingSpec
 
 @dataclass(frozen=True, eq=False)
 class Judged(scores.Answers):
-    """The answers for a set of images, which the reader knows by its title."""
+    """A set of images under the title that the reader sees, with the network's answers."""
 
     title: str
     images: ImageSet
@@ -26,11 +26,11 @@ class Judged(scores.Answers):
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What a run folder tells of a training."""
+    """What a run folder records about a training."""
 
     spec: TrainingSpec
-    margin: float | None  # of the method, if it has one
-    limit: float | None  # of the confidence gap: where the method stops pushing, if it does
+    margin: float | None  # the method's margin, if it has one
+    limit: float | None  # the confidence gap at which the method stops pushing, if it does
     epochs: list[Epoch]
 
 
@@ -67,14 +67,14 @@ def find(
 
     known = judge(test.name, test)
     unknown = [judge(title, images) for title, images in ood.items()]
-    confidences = {each.title: each.confidences for each in unknown}
+    confidences = {judged.title: judged.confidences for judged in unknown}
     numbers = measure(test.name, known.predictions == test.labels, known.confidences, confidences, score=name)
     warn_of_guessing(numbers.accuracy, len(test.classes), test.name)
     return Findings(known, unknown, numbers, training)
 
 
 def read_training(folder: Path) -> TrainingRecord:
-    """The record and the epochs of a run."""
+    """The spec and the epochs of a run."""
     spec, epochs = RunFolder(folder).spec, RunFolder(folder).epochs()
     method = methods.build(spec.method, spec.recipe.options)
     return TrainingRecord(spec, getattr(method, "margin", None), method.gap_limit, epochs)

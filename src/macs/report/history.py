@@ -1,4 +1,4 @@
-"""The training's curves, from the lines of a run's metrics.jsonl."""
+"""The training curves, from a run's metrics.jsonl."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ from macs.training.runs import Epoch
 class Panel:
     title: str
     label: str
-    columns: dict[str, str]  # name of a line -> its field of an epoch
-    low: float | None = None  # end of the axis; without it that of the data
+    columns: dict[str, str]  # name of a line -> field of an epoch
+    low: float | None = None  # ends of the axis; by default those of the data
     high: float | None = None
     percent: bool = False
     limit: float | None = None
 
 
 def charts(training: TrainingRecord) -> list[tuple[str, Chart]]:
-    """The plots with their titles; a training without outliers has no confidences of outliers and no gap."""
+    """The plots with their titles; without outliers in training, there are no outlier confidences and no gap."""
     epochs = training.epochs
     if not epochs:
         return []
@@ -41,17 +41,17 @@ def draw(panel: Panel, epochs: list[Epoch]) -> Chart:
     lines = {name: [getattr(epoch, key) for epoch in epochs] for name, key in panel.columns.items()}
     low = min(map(min, lines.values())) if panel.low is None else panel.low
     high = max(map(max, lines.values())) if panel.high is None else panel.high
-    up = Axis.around(low, high)
+    y_axis = Axis.around(low, high)
     numbers = [epoch.epoch for epoch in epochs]
-    along = Axis(numbers[0], max(numbers[-1], numbers[0] + 1))
+    x_axis = Axis(numbers[0], max(numbers[-1], numbers[0] + 1))
     curves = [
-        Curve(name, style, path(along.at(numbers), up.at(line)))
+        Curve(name, style, path(x_axis.at(numbers), y_axis.at(line)))
         for (name, line), style in zip(lines.items(), ("known", "s0"), strict=False)
     ]
     if panel.limit:
-        curves.append(Curve(f"margin {panel.limit:g}", "limit", path([0, 1], up.at([panel.limit] * 2))))
-    shown = [epoch for epoch in numbers if epoch % -(-len(numbers) // 6) == 0] or numbers
-    ticks = [Tick(round(100 * float(along.at(number)), 2), str(number)) for number in shown]
+        curves.append(Curve(f"margin {panel.limit:g}", "limit", path([0, 1], y_axis.at([panel.limit] * 2))))
+    labelled = [number for number in numbers if number % -(-len(numbers) // 6) == 0] or numbers
+    ticks = [Tick(round(100 * float(x_axis.at(number)), 2), str(number)) for number in labelled]
     ends = "; ".join(f"{name} goes from {line[0]:.3g} to {line[-1]:.3g}" for name, line in lines.items())
     alt = f"{panel.label}, over {len(epochs)} epochs: {ends}."
-    return Chart("epoch", panel.label, alt, curves, ticks, up.ticks(4, panel.percent))
+    return Chart("epoch", panel.label, alt, curves, ticks, y_axis.ticks(4, panel.percent))

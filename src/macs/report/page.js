@@ -2,10 +2,10 @@
 "use strict";
 const steps = JSON.parse(document.getElementById("steps").textContent);
 const slider = document.getElementById("slider");
-const shown = document.getElementById("value");
+const readout = document.getElementById("value");
 const all = (selector) => [...document.querySelectorAll(selector)];
 
-// As `percent` of page.py: what is not quite nothing or all never reads as 0% or 100%.
+// The same as `percent` in page.py: only exactly 0 and 1 read as 0% and 100%.
 function percent(share) {
   if (share === 0 || share === 1) return 100 * share + "%";
   if (share < 0.0005) return "<0.1%";
@@ -17,7 +17,7 @@ function update() {
   const step = Number(slider.value);
   const value = steps.values[step];
   const kept = steps.kept.map((counts, set) => counts[step] / steps.images[set]);
-  shown.textContent = String(value);
+  readout.textContent = String(value);
 
   const spoken = [];
   for (const row of all(".bar")) {
@@ -53,5 +53,5 @@ for (const button of all("[data-step]")) {
     update();
   });
 }
-addEventListener("beforeprint", () => all("details").forEach((each) => (each.open = true)));
+addEventListener("beforeprint", () => all("details").forEach((details) => (details.open = true)));
 update();

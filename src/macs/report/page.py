@@ -1,7 +1,7 @@
-"""Findings -> the page: one HTML file with its style, script, numbers and pictures inside.
+"""From findings to the page: one HTML file with its style, script, numbers and pictures inside.
 
 Names of classes, sets and files come from the user's disk and are never trusted: the template escapes everything, and
-the page's own policy lets the browser run no script but ours and load nothing from anywhere.
+the page's security policy lets the browser run only our script and load nothing.
 """
 
 import base64
@@ -22,8 +22,8 @@ from macs.report.findings import Findings
 
 FOLDER = Path(__file__).parent
 KEEP = 95  # percent of the known images that the page's first threshold keeps
-COLOURS = 7  # that the style sheet has for unknown sets; the eighth set looks like the first
-PICTURES = 8  # of each set, fewer where there are many sets
+COLOURS = 7  # colours of the style sheet for unknown sets; the eighth set looks like the first
+PICTURES = 8  # pictures per set; fewer if there are many sets
 ALL_PICTURES = 96
 
 
@@ -51,17 +51,17 @@ def render(findings: Findings) -> str:
         version=__version__,
         **content(findings),
     )
-    # A file name that is not valid UTF-8 reaches us with surrogates in it, which cannot be written.
+    # A file name that is not valid UTF-8 contains surrogates, which cannot be written.
     return page.encode("utf-8", "replace").decode("utf-8")
 
 
 def content(findings: Findings) -> dict[str, Any]:
     """Everything that the template shows."""
     known, unknown, evaluation = findings.known, findings.unknown, findings.evaluation
-    titles = [each.title for each in unknown]
+    titles = [judged.title for judged in unknown]
     styles = [f"s{index % COLOURS}" for index in range(len(unknown))]
     axis = charts.confidence_axis(known, unknown)
-    choice = thresholds.choose([each.confidences for each in (known, *unknown)])
+    choice = thresholds.choose([judged.confidences for judged in (known, *unknown)])
     start = choice.keeping(KEEP)
     count = max(4, min(PICTURES, ALL_PICTURES // (1 + len(unknown))))
     classes = known.images.classes
@@ -70,14 +70,14 @@ def content(findings: Findings) -> dict[str, Any]:
         "classes": classes,
         "sets": [
             {
-                "title": each.title,
+                "title": judged.title,
                 "style": style,
                 "result": result,
                 "caught": 1 - share,
-                "density": charts.density(axis, known, each, style),
-                "pictures": thumbnails.most_confident(each, classes, count),
+                "density": charts.density(axis, known, judged, style),
+                "pictures": thumbnails.most_confident(judged, classes, count),
             }
-            for each, style, result, share in zip(
+            for judged, style, result, share in zip(
                 unknown, styles, evaluation.sets, choice.shares[1:, start], strict=True
             )
         ],
@@ -93,8 +93,8 @@ def content(findings: Findings) -> dict[str, Any]:
         "roc": charts.roc(choice, styles, evaluation),
         "axis": axis,
         "boxes": [
-            charts.box(axis, each.title, style, each.confidences)
-            for each, style in zip((known, *unknown), ("known", *styles), strict=True)
+            charts.box(axis, judged.title, style, judged.confidences)
+            for judged, style in zip((known, *unknown), ("known", *styles), strict=True)
         ],
         "start": start,
         "threshold": choice.values[start],
@@ -109,7 +109,7 @@ def content(findings: Findings) -> dict[str, Any]:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share for people; what is not quite nothing or all never reads as 0% or 100%."""
+    """A share in percent; only exactly 0 and 1 read as 0% and 100%."""
     if share in (0, 1):
         return f"{100 * share:.0f}%"
     least = 0.5 * 10.0 ** -(digits + 2)
@@ -122,11 +122,11 @@ def percent(share: float, digits: int = 1) -> str:
 
 
 def short(value: float) -> str:
-    """A confidence in four digits, or as many more as keep one just below 1 from reading as 1."""
+    """A confidence in four digits, or in more if it would read as 1 without being 1."""
     texts = (f"{value:.{digits}g}" for digits in range(4, 18))
     return next(text for text in texts if text != "1" or value == 1)
 
 
 def columns(count: int) -> int:
-    """How many of so many plots stand side by side: three or four, as leaves fewer gaps."""
+    """How many of `count` plots stand side by side: three or four, whichever leaves fewer gaps."""
     return count if count < 3 else min((3, 4), key=lambda wide: -count % wide)

@@ -1,7 +1,7 @@
-"""Thresholds to choose from, and how many images of each set every one of them keeps.
+"""Thresholds to choose from, and how many images of each set each threshold keeps.
 
-An image is kept, that is taken for a known one, if its confidence is at or above the threshold (MaCS paper, Eq. 2). The
-counts are exact, and so is the threshold as it is shown: every number here is a short decimal.
+An image is kept, that is, taken for a known one, if its confidence is at or above the threshold (MaCS paper, Eq. 2).
+The counts are exact, and so are the thresholds on the page: each is a short decimal number.
 """
 
 import math
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 ConfidenceArray = NDArray[np.floating[Any]]
 
-PER_SET = 200  # thresholds at each half percent of each set
-BETWEEN = 100  # and at equal distances, for where there are no images
+PER_SET = 200  # thresholds per set: one at each half percent
+BETWEEN = 100  # further thresholds at equal distances, for ranges without images
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Thresholds:
         return shares
 
     def keeping(self, percent: int) -> int:
-        """Position of the highest threshold that keeps that much of the known images, decided in integers."""
+        """Index of the highest threshold that keeps `percent` of the known images, computed in integers."""
         enough = [100 * kept >= percent * self.images[0] for kept in self.kept[0]]
         return max(index for index, is_enough in enumerate(enough) if is_enough)
 
     def catching(self, percent: int) -> int:
-        """Position of the lowest threshold that catches that much of the unknown images, as the mean over the sets."""
+        """Index of the lowest threshold that catches `percent` of the unknown images, in the mean over the sets."""
         caught = 1 - self.shares[1:].mean(axis=0)
         return next((index for index, share in enumerate(caught) if share >= percent / 100), len(self.values) - 1)
 
@@ -47,25 +47,25 @@ class Thresholds:
 def choose(sets: Sequence[ConfidenceArray]) -> Thresholds:
     """Thresholds for sets of confidences, the known set first.
 
-    They lie at each half percent of every set, where the counts change, and evenly between. Exactly the thresholds of
-    FPR95 are among them: the highest that keeps ceil(0.95 n) of n known images.
+    They lie at each half percent of every set, where the counts change, and at equal distances between. The exact
+    threshold of FPR95 is among them: the highest that keeps ceil(0.95 n) of n known images.
     """
     ascending = [np.sort(confidences).astype(np.float64) for confidences in sets]
     levels = np.unique(np.concatenate(ascending))
     lowest, highest = float(levels[0]), float(levels[-1])
     step = (highest - lowest) / BETWEEN or 1.0
-    marks = np.unique([one[index * len(one) // PER_SET] for one in ascending for index in range(PER_SET)])
+    marks = np.unique([values[index * len(values) // PER_SET] for values in ascending for index in range(PER_SET)])
     below = np.concatenate([[lowest - step], levels])[np.searchsorted(levels, marks)]
-    # Between one confidence and the next every threshold keeps the same images, so we take the shortest to write.
-    values = {shortest(low, high) for low, high in zip(below.tolist(), marks.tolist(), strict=True)}
-    values |= {shortest(high - step, high) for high in np.linspace(lowest, highest, BETWEEN + 1).tolist()}
-    chosen = sorted(values)
-    kept = [(len(one) - np.searchsorted(one, chosen, "left")).tolist() for one in ascending]
-    return Thresholds(chosen, kept, [len(one) for one in ascending])
+    # All thresholds between two neighbouring confidences keep the same images, so we take the shortest decimal.
+    decimals = {shortest(low, high) for low, high in zip(below.tolist(), marks.tolist(), strict=True)}
+    decimals |= {shortest(high - step, high) for high in np.linspace(lowest, highest, BETWEEN + 1).tolist()}
+    thresholds = sorted(decimals)
+    kept = [(len(values) - np.searchsorted(values, thresholds, "left")).tolist() for values in ascending]
+    return Thresholds(thresholds, kept, [len(values) for values in ascending])
 
 
 def written(threshold: float) -> str:
-    """A threshold as a browser writes it too."""
+    """A threshold as text, the same as in a browser."""
     return str(threshold).removesuffix(".0")
 
 

@@ -1,4 +1,4 @@
-"""The images that matter: unknown ones of the highest confidence, known ones of the lowest, as PNG inside the page."""
+"""The images that go wrong first, as PNG inside the page: unknown ones of high and known ones of low confidence."""
 
 import base64
 from collections.abc import Sequence
@@ -11,27 +11,27 @@ from PIL import Image
 
 from macs.report.findings import Judged
 
-EDGE = 64  # larger images are shown at this size: a hundred of them must stay below two megabytes
+EDGE = 64  # larger images are reduced to this size, so that a hundred of them stay below two megabytes
 
 
 @dataclass(frozen=True)
 class Thumbnail:
     uri: str
-    name: str  # its file, or its place in the set
-    truth: str | None  # its class, where the set has classes
-    verdict: str  # the class that the network takes it for
+    name: str  # its file, or its position in the set
+    truth: str | None  # its class, if the set has classes
+    verdict: str  # the class that the network predicts
     right: bool
     confidence: float
 
 
 def most_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Thumbnail]:
-    """Unknown images that the network is surest of."""
+    """The unknown images that the network is most confident about."""
     order = np.argsort(-judged.confidences, kind="stable")[:count]
     return [_thumbnail(judged, classes, int(i), False) for i in order]
 
 
 def least_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Thumbnail]:
-    """Known images that the network is least sure of."""
+    """The known images that the network is least confident about."""
     order = np.argsort(judged.confidences, kind="stable")[:count]
     labels = judged.images.labels
     return [
@@ -52,10 +52,10 @@ def _thumbnail(judged: Judged, classes: Sequence[str], i: int, right: bool) -> T
 
 
 def png_uri(pixels: NDArray[np.uint8]) -> str:
-    """An image as the address of itself."""
+    """An image as a data URI."""
     image = Image.fromarray(pixels)
     if max(image.size) > EDGE:
         image = image.resize((EDGE, EDGE), Image.Resampling.BOX)
-    written = BytesIO()
-    image.save(written, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(written.getvalue()).decode()
+    png = BytesIO()
+    image.save(png, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode()
