@@ -44,7 +44,7 @@ def test_options_survive_a_flat_file(options, tmp_path):
         ({"size": 10**9}, "size"),
         ({"id": ""}, "id must be a name or a path, not ''"),
         ({"net": " "}, "net must be a name"),
-        ({"id": "photos\udcff"}, "UTF-8 cannot hold"),
+        ({"id": "photos\udcff"}, "UTF-8 cannot encode"),
         ({"method": "mac"}, "did you mean 'macs'"),
     ],
 )
