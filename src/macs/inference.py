@@ -21,7 +21,7 @@ BATCH = 256
 
 
 class Outputs:
-    """What a network says of N images, in float32 on its own device, and what it was asked about."""
+    """The outputs of a network for N images, in float32 on its own device, with the pixels and the network."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Outputs:
 
     @property
     def features(self) -> Tensor:
-        """N x D, what the last layer is fed."""
+        """N x D, the inputs of the last layer."""
         if self._features is None:
             raise MacsError("These outputs hold no features; ask for them with outputs_of(net, images, features=True).")
         return self._features
@@ -52,7 +52,7 @@ class Outputs:
 
     @property
     def net(self) -> nn.Module:
-        """The network itself, in evaluation mode, for what needs passes of its own."""
+        """The network itself, in evaluation mode, for scores that run it again."""
         if self._net is None:
             raise MacsError("These outputs hold no network; get them from outputs_of(net, images).")
         return self._net
@@ -76,7 +76,7 @@ def outputs_of(
 def batches_of(
     images: ImageSet, batch: int = BATCH, *, doing: str = "scoring", progress: bool = False
 ) -> Iterator[Tensor]:
-    """A set as uint8 batches, with a progress bar that says what is done to it."""
+    """The uint8 batches of a set, with a progress bar whose title begins with `doing`."""
     return track(scoring_batches(images, batch), -(-len(images) // batch), f"{doing} {images.name}", progress)
 
 
@@ -97,8 +97,8 @@ def inference(net: nn.Module, precision: str = "auto", features: bool = False) -
         pixels = to_float(batch, device)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             if features:
-                found, logits = nets.features_of(net, pixels)
-                return Outputs(logits.float(), found.float(), pixels, net)
+                penultimate, logits = nets.features_of(net, pixels)
+                return Outputs(logits.float(), penultimate.float(), pixels, net)
             return Outputs(nets.logits_of(net, pixels).float(), None, pixels, net)
 
     try:
