@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from macs.core.errors import MacsError
 from macs.data.loading import Place
-from macs.data.preparation import DEFAULT, Preparation, chosen
+from macs.data.preparation import DEFAULT, Preparation, preparation_from
 from macs.data.spec import MEMORY
 from macs.training.runs import RunFolder
 from macs.training.spec import TrainingSpec
@@ -80,7 +80,7 @@ def open_trained(
     if run is None:
         if net is None or checkpoint is None or id is None:
             raise MacsError(f"Name a run folder, or give --net, --checkpoint and {images}.")
-        return Trained(net, checkpoint, id, chosen(size, None), normalisation)
+        return Trained(net, checkpoint, id, preparation_from(size, None), normalisation)
     folder = RunFolder(run)
     spec = folder.finished_spec()
     if id is None and spec.train.source == MEMORY:
