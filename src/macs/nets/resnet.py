@@ -36,7 +36,7 @@ class ResidualBlock(nn.Module):
 
 @net("resnet")
 class ResNet(Net):
-    """The variant for small images, as for CIFAR: a 3x3 stem, not ImageNet's 7x7 convolution and max-pool."""
+    """The variant for small images, such as CIFAR's: a 3x3 stem, not ImageNet's 7x7 convolution and max-pool."""
 
     examples: ClassVar = tuple(f"resnet-{depth}" for depth in BLOCKS)
     public_names: ClassVar = {"linear": "fc", "downsample": "shortcut"}
