@@ -44,7 +44,7 @@ class Split:
 
 
 def under(folders: str, *files: str) -> tuple[Layout, ...]:
-    """One layout for each of the space-separated folders in which people keep the same files."""
+    """The layouts of the same files in each of several folders, which are separated by spaces."""
     return tuple(tuple((Path(folder) / file).as_posix() for file in files) for folder in folders.split())
 
 
@@ -62,7 +62,7 @@ class Source:
         return self.preparation.size
 
     def folder(self, labelled: bool = True) -> ImageSet:
-        """The images of the folder that was found."""
+        """The images of the split's folder."""
         return ImageSet.from_folder(
             self.files[0], labelled=labelled, preparation=self.preparation, progress=self.progress
         )

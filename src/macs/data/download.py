@@ -38,10 +38,12 @@ def get(name: str, root: str | Path | None = None, mirror: str | None = None, ba
     if not entry.installed():
         raise entry.not_installed()
     splits = tuple(check_split(entry, split, folder, thorough=False) for split in entry.splits)
-    kept = {split.split: why for split in splits if (why := obstacle(entry, split, folder))}
-    lacking = [split.split for split in splits if split.status in ("missing", "partial") and split.split not in kept]
-    if kept and not lacking:
-        raise MacsError(next(iter(kept.values())))
+    obstacles = {split.split: why for split in splits if (why := obstacle(entry, split, folder))}
+    lacking = [
+        split.split for split in splits if split.status in ("missing", "partial") and split.split not in obstacles
+    ]
+    if obstacles and not lacking:
+        raise MacsError(next(iter(obstacles.values())))
     if lacking and entry.by_hand and mirror is None:
         raise MacsError(
             f"{name} is only given to people who register; these are the steps:", entry.by_hand.format(root=folder)
@@ -51,7 +53,7 @@ def get(name: str, root: str | Path | None = None, mirror: str | None = None, ba
         fetch(remote, folder, mirror, bars)
     if wanted:
         splits = tuple(check_split(entry, split, folder, thorough=False) for split in entry.splits)
-    return Got(name, tuple(remote.name for remote in wanted), splits, tuple(kept.values()))
+    return Got(name, tuple(remote.name for remote in wanted), splits, tuple(obstacles.values()))
 
 
 def check_mirror(mirror: str | None) -> None:
@@ -103,10 +105,10 @@ def fetch(remote: Remote, root: Path, mirror: str | None, bars: Bars) -> None:
         transfer.discard(part)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        kept = f", and the {transfer.length(part):,} bytes that have arrived are kept" if part.exists() else ""
+        progress = f", and the {transfer.length(part):,} bytes that have arrived are kept" if part.exists() else ""
         raise MacsError(
             f"Cannot get {remote.name} into {root}: {error.strerror or error}{where}; existing files are unchanged"
-            f"{kept}, so correct that or choose another folder with --data, and run the command again."
+            f"{progress}, so correct that or choose another folder with --data, and run the command again."
         ) from error
 
 

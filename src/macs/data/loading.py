@@ -200,5 +200,5 @@ def catalog_rows(root: str | Path | None = None) -> list[CatalogRow]:
 
 def catalog_row(entry: Dataset, folder: Path) -> CatalogRow:
     images = {split: part.images for split, part in entry.splits.items()}
-    found = tuple(split for split in entry.splits if entry.installed() and entry.find(folder, split) is not None)
-    return CatalogRow(entry.name, entry.title, entry.role, images, found, entry.home, entry.licence, entry.citation)
+    on_disk = tuple(split for split in entry.splits if entry.installed() and entry.find(folder, split) is not None)
+    return CatalogRow(entry.name, entry.title, entry.role, images, on_disk, entry.home, entry.licence, entry.citation)

@@ -33,9 +33,9 @@ def download(url: str, part: Path, size: int, progress: Progress) -> None:
         failures = 1 if length(part) > furthest else failures + 1
         furthest = max(furthest, length(part))
         if failures == ATTEMPTS:
-            kept = f"; the {length(part):,} bytes that arrived are kept" if length(part) else ""
+            partial = f"; the {length(part):,} bytes that arrived are kept" if length(part) else ""
             raise MacsError(
-                f"Cannot download {url} ({trouble}){kept}; check the network and run the command again, "
+                f"Cannot download {url} ({trouble}){partial}; check the network and run the command again, "
                 "or name another place with --mirror."
             )
         time.sleep(PAUSE * 2 ** (failures - 1))

@@ -1,6 +1,6 @@
 """Densely connected networks with the stem for small images: every layer takes the outputs of all before it.
 
-    x -> [conv2(relu(bn2(conv1(relu(bn1(x)))))), x]               four stages of such; between them, half the channels
+    x -> [conv2(relu(bn2(conv1(relu(bn1(x)))))), x]                 in four stages; between them, half the channels
 
 Huang, Liu, van der Maaten, Weinberger: Densely Connected Convolutional Networks, CVPR 2017. Parameter names are those
 of the public CIFAR implementation, whose last layer is called linear; as there, new channels come first.

@@ -1,6 +1,6 @@
 """Residual networks with the stem for small images: a 3x3 convolution and no pooling before the first block.
 
-    x -> relu(shortcut(x) + bn2(conv2(relu(bn1(conv1(x))))))                                        four stages of such
+    x -> relu(shortcut(x) + bn2(conv2(relu(bn1(conv1(x))))))                                             in four stages
 
 He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, CVPR 2016. Parameter names are those of the public
 CIFAR implementations, whose last layer is called fc or linear.

@@ -1,6 +1,6 @@
 """Wide residual networks for small images: wrn-d-k has d convolutional layers, k times as wide as a plain ResNet's.
 
-    x -> x + conv2(dropout(relu(bn2(conv1(relu(bn1(x)))))))                    three groups of (d - 4) / 6 such blocks
+    x -> x + conv2(dropout(relu(bn2(conv1(relu(bn1(x)))))))                    in three groups of (d - 4) / 6 blocks
 
 Zagoruyko, Komodakis: Wide Residual Networks, BMVC 2016. Parameter names are those of the public checkpoints.
 """
