@@ -23,7 +23,7 @@ RawPixels = Tensor | NDArray[np.uint8]  # N x H x W x 3, 0..255
 
 
 class Outputs:
-    """What a network says of N images, in float32 on its own device, and what it was asked about."""
+    """The outputs of a network for N images, in float32 on its own device, with the pixels and the network."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Outputs:
 
     @property
     def features(self) -> Tensor:
-        """N x D, what the last layer is fed."""
+        """N x D, the inputs of the last layer."""
         if self._features is None:
             raise MacsError("These outputs hold no features; ask for them with outputs_of(net, images, features=True).")
         return self._features
@@ -54,7 +54,7 @@ class Outputs:
 
     @property
     def net(self) -> nn.Module:
-        """The network itself, in evaluation mode, for what needs passes of its own."""
+        """The network itself, in evaluation mode, for scores that run it again."""
         if self._net is None:
             raise MacsError("These outputs hold no network; get them from outputs_of(net, images).")
         return self._net
@@ -94,8 +94,8 @@ def inference(
         pixels = to_float(torch.as_tensor(batch), device)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             if features:
-                found, logits = nets.features_of(net, pixels)
-                return Outputs(logits.float(), found.float(), pixels, net)
+                penultimate, logits = nets.features_of(net, pixels)
+                return Outputs(logits.float(), penultimate.float(), pixels, net)
             return Outputs(nets.logits_of(net, pixels).float(), None, pixels, net)
 
     try:

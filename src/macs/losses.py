@@ -16,7 +16,7 @@ from macs.core.errors import MacsError
 
 Reduction = Literal["mean", "paper"]
 
-# Up to this many pairs, 512 x 512, the matrix of all pairs is as fast as sorting, or faster (measured on one core).
+# Up to this many pairs, 512 x 512, the matrix of all pairs is at least as fast as sorting (measured on one core).
 _DENSE_PAIRS = 1 << 18
 
 
@@ -63,7 +63,7 @@ def mcd(conf_in: Tensor, conf_out: Tensor, reduction: Reduction = "mean") -> Ten
         d MCD / d a_i =  2/N * sum_j max(0, a_i - b_j)
         d MCD / d b_j = -2/N * sum_i max(0, a_i - b_j)
 
-    A pair in which the outlier is as confident as the ID image, or more, adds nothing to the value or to a gradient.
+    A pair in which the outlier is at least as confident as the ID image adds nothing to the value or to a gradient.
 
     reduction="mean" divides by the number of pairs, N = N_in * N_out, as the released code does; the value lies in
     [0, 1). reduction="paper" divides by N = N_in, as Eq. 3 is printed; that is N_out times larger.
@@ -75,11 +75,11 @@ def mcd(conf_in: Tensor, conf_out: Tensor, reduction: Reduction = "mean") -> Ten
 
 
 def macs_penalty(conf_in: Tensor, conf_out: Tensor, margin: float, reduction: Reduction = "mean") -> Tensor:
-    """What is missing for the mean confidence difference to reach the margin.
+    """How far the mean confidence difference falls short of the margin.
 
         W = max(0, m - MCD)                                                                         (MaCS paper, Eq. 4)
 
-        dW = -dMCD while MCD < m, else 0 (at MCD = m too)
+        dW = -dMCD while MCD < m, else 0 (also at MCD = m)
 
     The gradient does not depend on m: the margin only says when the push stops. m bounds a mean *square*: 0.5 asks for
     a root mean square gap of 0.71. At m = 0 the value and the gradients are exactly 0 and MaCS is Outlier Exposure.
@@ -89,7 +89,7 @@ def macs_penalty(conf_in: Tensor, conf_out: Tensor, margin: float, reduction: Re
 
 
 def hinge_penalty(conf_in: Tensor, conf_out: Tensor, margin: float) -> Tensor:
-    """A margin for every pair: pushes precisely the pairs which MCD leaves alone. Our extension, not in the paper.
+    """A margin for every pair: pushes exactly the pairs that MCD ignores. Our extension, not in the paper.
 
         H = mean_ij max(0, m - (a_i - b_j))^2
 
@@ -117,8 +117,12 @@ def _at_least_float32(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
+def _widest_float(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64
+
+
 def _mean(values: Tensor) -> Tensor:
-    return values.sum() / max(1, values.numel())  # Tensor.mean of nothing is nan
+    return values.sum() / max(1, values.numel())  # Tensor.mean of an empty tensor is nan
 
 
 def _squared_gaps(high: Tensor, low: Tensor, shift: float, weight: float) -> Tensor:
@@ -139,7 +143,7 @@ def _squared_gaps(high: Tensor, low: Tensor, shift: float, weight: float) -> Ten
 class _PlainSquaredGaps(Function):
     """The sum of `_SquaredGaps` alone, for plain training: a third faster in small batches, where every call counts.
 
-    Its backward is one multiplication; if that is to be differentiated in turn, the gradient comes from `_SquaredGaps`.
+    Its backward is one multiplication; if the gradient is differentiated again, `_SquaredGaps` computes it instead.
     """
 
     @staticmethod
@@ -152,13 +156,13 @@ class _PlainSquaredGaps(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         high, low, slope_high, slope_low = ctx.saved_tensors
-        if torch.is_grad_enabled():  # by create_graph=True
+        if torch.is_grad_enabled():  # with create_graph=True
             _, slope_high, slope_low = _SquaredGaps.apply(high, low, ctx.shift, ctx.weight)
         return grad * slope_high, grad * slope_low, None, None
 
 
 class _SquaredGaps(Function):
-    """The sum and its gradient, found together, so that backward is one multiplication.
+    """The sum and its gradient, computed together, so that backward is one multiplication.
 
     The gradient of an element is, up to a factor, its reach: the sum of max(0, high_i + shift - low_j) over its pairs.
     The gradient is an output too, and can be differentiated again: the Hessian of the sum is twice `_Laplacian`.
@@ -203,7 +207,7 @@ class _SquaredGaps(Function):
 def _curvature(
     ctx: Any, high: Tensor, low: Tensor, along_high: Tensor | None, along_low: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The Hessian of `_SquaredGaps` times a vector, of which None is zero."""
+    """The Hessian of `_SquaredGaps` times a vector, where None stands for zero."""
     if along_high is None and along_low is None:
         return None, None
     along_high = torch.zeros_like(high) if along_high is None else along_high
@@ -212,8 +216,8 @@ def _curvature(
     return 2 * ctx.weight * curved_high, 2 * ctx.weight * curved_low
 
 
-def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    return one if other is None else other if one is None else one + other
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return a if b is None else b if a is None else a + b
 
 
 class _Laplacian(Function):
@@ -222,15 +226,15 @@ class _Laplacian(Function):
         u_i -> sum_j [high_i + shift > low_j] (u_i - v_j)
         v_j -> sum_i [high_i + shift > low_j] (v_j - u_i)
 
-    It is linear in (u, v) and symmetric, so that it is its own derivative and its own adjoint; that of a moved point is
-    zero. One sort of each side and cumulative sums: O(n log n) time, O(n) memory.
+    It is linear in (u, v) and symmetric, so that it is its own derivative and its own adjoint; its derivative by
+    high and low is zero. One sort of each side and cumulative sums: O(n log n) time, O(n) memory.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(u: Tensor, v: Tensor, high: Tensor, low: Tensor, shift: float) -> tuple[Tensor, Tensor]:
-        wide = torch.float32 if high.device.type == "mps" else torch.float64  # MPS has no float64
+        wide = _widest_float(high.device)
         high, low = high.to(wide) + shift, low.to(wide)
         below, v_below = _sums_below(low, v.to(wide), high, right=False)
         not_above, u_not_above = _sums_below(high, u.to(wide), low, right=True)
@@ -254,7 +258,7 @@ class _Laplacian(Function):
 
 
 def _sums_below(points: Tensor, values: Tensor, places: Tensor, right: bool) -> tuple[Tensor, Tensor]:
-    """For each place, how many points lie below it (or, if `right`, at it), and the sum of their values."""
+    """For each place, the number of points below it (if `right`, also those at it) and the sum of their values."""
     ordered, order = points.sort()
     counts = torch.searchsorted(ordered, places, right=right)
     sums = torch.cat([values.new_zeros(1), values[order].cumsum(0)])
@@ -280,7 +284,7 @@ def _by_sorting(high: Tensor, low: Tensor, shift: float) -> tuple[Tensor, Tensor
     Every term is non-negative: nothing cancels, unlike in n a^2 - 2 a sum b + sum b^2. Equal points are a step of 0
     apart, so that their order does not matter and relu'(0) = 0.
     """
-    wide = torch.float32 if high.device.type == "mps" else torch.float64  # MPS has no float64
+    wide = _widest_float(high.device)
     points, order = torch.cat([high.to(wide) + shift, low.to(wide)]).sort()
     steps = points.diff()
     is_high = order < len(high)
@@ -288,9 +292,9 @@ def _by_sorting(high: Tensor, low: Tensor, shift: float) -> tuple[Tensor, Tensor
     lows_left = torch.arange(1, len(points), device=high.device) - highs_left
     lows, highs = lows_left * steps, (len(high) - highs_left) * steps
 
-    nothing = steps.new_zeros(1)
-    below = torch.cat([nothing, lows.cumsum(0)])
-    above = torch.cat([highs.flip(0).cumsum(0).flip(0), nothing])
+    zero = steps.new_zeros(1)
+    below = torch.cat([zero, lows.cumsum(0)])
+    above = torch.cat([highs.flip(0).cumsum(0).flip(0), zero])
     total = (highs * (below[:-1] + below[1:])).sum()
 
     reach = torch.empty_like(points)

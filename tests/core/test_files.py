@@ -42,7 +42,7 @@ def test_a_failed_write_leaves_what_was_there_and_nothing_else(tmp_path):
         temporary.write_text("ne")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    assert "No space left on device. What was there before is unchanged." in refusal(write_atomically, path, half)
+    assert "No space left on device. The file that was there is unchanged." in refusal(write_atomically, path, half)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
     assert refusal(write_atomically, tmp_path / "new", half).endswith("No space left on device.")
@@ -119,7 +119,7 @@ def test_a_pipe_of_the_shell_is_written_to():
 def test_a_fifo_goes_to_its_reader_and_without_one_nobody_waits(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    assert "Nobody reads from it" in refusal(write_text, output_file(fifo), "x")
+    assert "No process reads from it" in refusal(write_text, output_file(fifo), "x")
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     write_text(output_file(fifo), "x")
     assert os.read(reader, 9) == b"x"

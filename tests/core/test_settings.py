@@ -52,7 +52,7 @@ def test_settings_inside_settings_survive_json():
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        (3, "A Walk is made from a table of settings, not 3"),
+        (3, "A Walk must be a table of settings, not 3"),
         ({}, "A Walk needs the setting start"),
         ({"start": [1, 2], "step": []}, "no setting of Walk called 'step' .*did you mean 'steps'"),
         ({"start": [1]}, "start must be a list of 2"),

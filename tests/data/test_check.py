@@ -189,7 +189,7 @@ def test_an_unknown_name_is_a_mistake(capsys):
     assert run("cifar11") == 2
     assert "did you mean 'cifar10'" in capsys.readouterr().err
     assert run("os:path") == 2
-    assert "os:path is no dataset" in capsys.readouterr().err
+    assert "os:path is not a dataset" in capsys.readouterr().err
 
 
 def test_what_may_not_be_read_is_broken_and_the_rest_is_checked(unprivileged):

@@ -13,7 +13,7 @@ import macs
 import macs.report
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.pixels import Chosen, Joined, Resized
+from macs.data.pixels import Joined, Resized, Subset
 from macs.data.preparation import Preparation
 
 INDICES = [slice(None), slice(2, 9), slice(None, None, 3), slice(5, 5), slice(-4, None)]
@@ -32,7 +32,7 @@ def test_joined_parts_read_like_one_array(index):
 def test_a_choice_of_a_choice_reads_like_indexing_twice(index):
     whole = images(40, size=8)
     first, second = np.random.default_rng(0).permutation(40)[:20], np.random.default_rng(1).permutation(20)[:10]
-    chosen = Chosen(Chosen(whole, first), second)
+    chosen = Subset(Subset(whole, first), second)
     np.testing.assert_array_equal(chosen[index], whole[first][second][index])
     assert chosen.source is whole and chosen.shape == (10, 8, 8, 3)
 
@@ -148,9 +148,9 @@ def test_a_split_leaves_something_on_both_sides(first):
         (np.array([], int), (), "3 images but 0 labels"),
         ([-3, -2, -1], (), "labels -3 to -1"),
         ([0, 1, 1], ("a", "b", "a"), "two classes called 'a'"),
-        ([0, 1, 1], "ab", "a list of texts, not 'ab'"),
-        ([0, 1, 1], (0, 1), r"a list of texts, not \(0, 1\)"),
-        ([0, 1, 1], 2, "a list of texts, not 2"),
+        ([0, 1, 1], "ab", "a list of strings, not 'ab'"),
+        ([0, 1, 1], (0, 1), r"a list of strings, not \(0, 1\)"),
+        ([0, 1, 1], 2, "a list of strings, not 2"),
     ],
     ids=str,
 )

@@ -39,7 +39,7 @@ def test_a_name_of_the_catalogue_is_no_folder(places, monkeypatch):
     assert (place.kind, place.splits, place.unseen, place.undivided) == ("dataset", ["train", "test"], "test", False)
     assert Place("digits").unseen == "val" and Place("./cifar10").kind == "folder"
     assert Place("macs.data.catalog.digits:digits").splits == ["train", "val", "test"]
-    with pytest.raises(MacsError, match="pathlib:Path is no dataset"):
+    with pytest.raises(MacsError, match="pathlib:Path is not a dataset"):
         load("pathlib:Path")
 
 

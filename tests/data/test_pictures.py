@@ -143,7 +143,7 @@ def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch, limit):
 def test_a_postscript_program_that_calls_itself_png_is_not_run(tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.eps")
     (tmp_path / "a.eps").rename(tmp_path / "a.png")
-    with pytest.raises(MacsError, match=r"a\.png: it is none of PNG"):
+    with pytest.raises(MacsError, match=r"a\.png: it is not one of PNG"):
         Preparation(32)(open_rgb(tmp_path / "a.png"))
 
 

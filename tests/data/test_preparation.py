@@ -9,7 +9,7 @@ from PIL import Image, ImageFilter
 
 from macs.core.errors import MacsError
 from macs.data import ImageSet, load
-from macs.data.preparation import NORMALISATIONS, Preparation, chosen
+from macs.data.preparation import NORMALISATIONS, Preparation, preparation_from
 
 SIDES = [(32, 32), (64, 48), (48, 64), (33, 100), (20, 20), (500, 375)]
 
@@ -77,11 +77,11 @@ def test_what_is_no_preparation_is_refused(settings, why):
 
 
 def test_a_size_is_short_for_a_preparation():
-    assert chosen(None, None) == Preparation(32, 32) and chosen(64, None) == Preparation(64, 64)
+    assert preparation_from(None, None) == Preparation(32, 32) and preparation_from(64, None) == Preparation(64, 64)
     imagenet = Preparation(224, 256)
-    assert chosen(None, imagenet) == chosen(224, imagenet) == imagenet
+    assert preparation_from(None, imagenet) == preparation_from(224, imagenet) == imagenet
     with pytest.raises(MacsError, match="The size 64 and a preparation for 224 disagree"):
-        chosen(64, imagenet)
+        preparation_from(64, imagenet)
 
 
 def test_every_source_of_images_takes_a_preparation(tmp_path):

@@ -96,7 +96,7 @@ def test_a_forged_dtype_cannot_make_bytes_into_pointers(tmp_path):
     (tmp_path / "batch").write_bytes(honest.replace(end_of_state, b"J\xff\xff\xff\xffK\x3ftb"))
     np.testing.assert_array_equal(read_rows(tmp_path / "batch", "labels", classes=10)[0], pixels)
     (tmp_path / "batch").write_bytes(honest.replace(b"U\x02u1", b"U\x02O8"))
-    with pytest.raises(MacsError, match="an array of O8 is not one of numbers"):
+    with pytest.raises(MacsError, match="an array of O8 is not an array of numbers"):
         read_pickle(tmp_path / "batch")
 
 

@@ -85,11 +85,11 @@ def test_a_part_says_of_how_many_it_is_and_knows_the_name_of_the_whole():
 def test_what_is_no_longer_there_cannot_be_loaded_again(photos):
     spec = load(photos, "train", size=8).spec
     write_png(photos / "train" / "a" / "0.png", images(1, size=8, seed=9)[0])
-    expected, found = f"expected were 8 images with the fingerprint {spec.fingerprint}", "and here are 8 with"
+    expected, found = f"expected 8 images with the fingerprint {spec.fingerprint}", "but found 8 with"
     with pytest.raises(MacsError, match=f"{expected}, {found} [0-9a-f]{{12}} at 8 x 8 pixels"):
         spec.load(preparation=Preparation(8))
     shutil.rmtree(photos / "train" / "a")
-    with pytest.raises(MacsError, match="here are 4 with"):
+    with pytest.raises(MacsError, match="but found 4 with"):
         spec.load(preparation=Preparation(8))
     shutil.rmtree(photos)
     with pytest.raises(MacsError, match="There is no file or folder"):

@@ -197,7 +197,7 @@ WORDS: dict[str, Any] = {"version": 2, "preparation": "RGB; the shorter side res
             WORDS | {"normalisation": {"mean": [0, 0, 0], "std": [1, 0, 1]}},
             r"preparation: std\[1\] must be above 0",
         ),
-        ({"preparation": 3}, "label.preparation: A Preparation is made from a table of settings, not 3"),
+        ({"preparation": 3}, "label.preparation: A Preparation must be a table of settings, not 3"),
         (
             {"preparation": {"size": 16, "crop": 1}},
             "There is no setting of Preparation called 'crop'",

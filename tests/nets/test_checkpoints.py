@@ -385,7 +385,7 @@ def test_truncated_files_are_damaged(net, tmp_path, name, share):
     else:
         nets.save(net, path)
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(MacsError, match=f"{name} is damaged or no checkpoint"):
+    with pytest.raises(MacsError, match=f"{name} is damaged or not a checkpoint"):
         nets.load(path, "wrn-10-1", 10)
 
 
@@ -393,7 +393,7 @@ def test_truncated_files_are_damaged(net, tmp_path, name, share):
 @pytest.mark.parametrize("content", [b"# A readme, not a checkpoint\n" * 9, b"\x89PNG\r\n\x1a\n" + bytes(range(256))])
 def test_files_of_another_kind(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(MacsError, match=f"{name} is damaged or no checkpoint"):
+    with pytest.raises(MacsError, match=f"{name} is damaged or not a checkpoint"):
         nets.load(tmp_path / name, "wrn-10-1", 10)
 
 
@@ -478,7 +478,7 @@ def headed(header):
 def test_forged_headers_are_damage(tmp_path, content):
     (tmp_path / "net.safetensors").write_bytes(content)
     for read in (nets.load, nets.class_names):
-        with pytest.raises(MacsError, match="damaged or no checkpoint"):
+        with pytest.raises(MacsError, match="damaged or not a checkpoint"):
             read(tmp_path)
 
 

@@ -44,7 +44,7 @@ def test_options_survive_a_flat_file(options, tmp_path):
         ({"size": 10**9}, "size"),
         ({"id": ""}, "id must be a name or a path, not ''"),
         ({"net": " "}, "net must be a name"),
-        ({"id": "photos\udcff"}, "UTF-8 cannot hold"),
+        ({"id": "photos\udcff"}, "UTF-8 cannot encode"),
         ({"method": "mac"}, "did you mean 'macs'"),
     ],
 )
@@ -79,7 +79,7 @@ def test_what_is_given_overrides_one_setting_and_keeps_the_others():
         ("epochs = 2020-01-01", "epochs must be a whole number"),
         ("lr = inf", "lr must be a number, not inf"),
         ("id = '" + 5000 * "x" + "'\nepochs = '" + 5000 * "x" + "'", "epochs must be a whole number, not 'x{79}[.]{3}"),
-        ("\udcff\udcfe", "not a text in UTF-8"),
+        ("\udcff\udcfe", "not text in UTF-8"),
     ],
 )
 def test_a_bad_file_is_named(text, words, tmp_path):

@@ -75,7 +75,7 @@ def test_a_folder_with_any_name_gives_a_recipe_that_loads_again(tmp_path, capsys
 
 def test_a_folder_whose_name_no_recipe_can_hold_is_refused_before_training(tmp_path, capsys):
     folder = write_stripes(tmp_path / os.fsdecode(b"photos\xff"))
-    assert "UTF-8 cannot hold" in refused(capsys, "pretrain", "--id", folder, *SHORT, "--run", tmp_path / "run")
+    assert "UTF-8 cannot encode" in refused(capsys, "pretrain", "--id", folder, *SHORT, "--run", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

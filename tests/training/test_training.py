@@ -240,7 +240,7 @@ DAMAGE = {
     "an epoch missing": (lambda state: {**state, "history": [{**EPOCH, "epoch": 2}]}, "epochs are missing"),
     "too many epochs": (
         lambda state: {**state, "history": [{**EPOCH, "epoch": epoch} for epoch in (1, 2, 3)]},
-        "3 epochs, and 2 are asked for",
+        "3 epochs, but the recipe has 2",
     ),
 }
 
@@ -260,7 +260,7 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_changes(damage, interr
     run = tmp_path / "run"
     shutil.copytree(interrupted, run)
     torch.save(change(torch.load(run / "state.pt")), run / "state.pt")
-    resume_refused(run, f"Cannot go on from .*state.pt.*{words}.*another folder", known, outliers)
+    resume_refused(run, f"Cannot resume from .*state.pt.*{words}.*another folder", known, outliers)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80", b"PK\x03\x04", bytes(range(256)), b"cos\nsystem\n(S'true'\ntR."])
@@ -342,7 +342,7 @@ def test_a_folder_with_other_files_is_refused(known, outliers, tmp_path):
 
 def test_a_loss_that_is_not_finite_stops_the_run(known, outliers, tmp_path):
     recipe = replace(SHORT, lr=1000, options={"weight": 1e6})
-    with pytest.raises(MacsError, match="not finite.*epoch 1.*unusually large is lr = 1000, weight = 1e.06[.]"):
+    with pytest.raises(MacsError, match="not finite.*epoch 1.*unusually large: lr = 1000, weight = 1e.06[.]"):
         macs.finetune(small_net(), known, outliers, recipe=recipe, run=tmp_path / "run", progress=False)
     assert not (tmp_path / "run/net.safetensors").exists()
 

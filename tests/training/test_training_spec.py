@@ -137,7 +137,7 @@ def test_what_is_not_as_it_was_is_not_trained_with(known, outliers, tmp_path):
     nets.save(training.starting_net("wrn-10-1", classes=8, seed=1), tmp_path / "start.safetensors")
     refused(spec, "start.safetensors holds other weights")
     np.save(tmp_path / "outliers.npy", noise(64, seed=4).pixels)
-    refused(spec, "outliers.npy is not what it was")
+    refused(spec, "outliers.npy has changed")
     refused(replace(spec, outliers=None, method="msp", start=Start("memory", "ff")), "weights in memory")
     macs.pretrain(training.starting_net("wrn-10-1", 3), known, recipe=SHORT, run=tmp_path / "held", progress=False)
     refused(RunFolder(tmp_path / "held").spec, "made in memory")

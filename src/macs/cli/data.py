@@ -67,9 +67,8 @@ def data_get(
         Fetch from here instead: a URL (https://host/folder, or file:///folder for files that you have) of a folder that
         holds the files under their original names.
     """
-    from macs.data.checking import dataset_called
     from macs.data.download import check_mirror, get
-    from macs.data.loading import data_root
+    from macs.data.loading import data_root, dataset_called
 
     data_root(data)
     check_mirror(mirror)

@@ -1,1 +1,1 @@
-"""What every part of macs rests on: errors, files, registries, devices, the console. It knows no images and no nets."""
+"""The base of macs: errors, files, registries, settings, devices, the console. It knows no images and no networks."""

@@ -1,4 +1,4 @@
-"""Where networks run and in which arithmetic."""
+"""The device that a network runs on, and the precision that it computes in."""
 
 from typing import Any, cast
 
@@ -12,21 +12,21 @@ def best_device() -> torch.device:
 
 
 def device_of(net: nn.Module) -> torch.device:
-    """Where a network's weights are."""
+    """The device that holds a network's weights."""
     return next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
 
 
 def channels_last(net: nn.Module) -> nn.Module:
-    """Lay out the weights, in place, for images whose channels lie side by side, as every batch here has them."""
-    cast(Any, net).to(memory_format=torch.channels_last)  # torch's stub knows no memory format here
+    """Lay out the weights, in place, in channels-last order, which is the order of every batch here."""
+    cast(Any, net).to(memory_format=torch.channels_last)  # torch's stub does not declare memory_format
     return net
 
 
 def use_bf16(precision: str, device: torch.device) -> bool:
     """Whether to compute in bf16: as asked, and for `auto` where the hardware has instructions for it.
 
-    Decided by what the hardware is, never by a stopwatch: the same machine must give the same bits every time. A CPU
-    without such instructions emulates bf16 several times slower than float32.
+    The kind of hardware decides, never a timing: the same machine must give the same bits every time. A CPU without
+    such instructions emulates bf16 several times slower than float32.
     """
     if precision != "auto":
         return precision == "bf16"

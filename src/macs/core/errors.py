@@ -1,10 +1,10 @@
-"""Mistakes that a user can mend, and results that a user should doubt."""
+"""Mistakes that a user can correct, and results that a user should doubt."""
 
 
 class MacsError(Exception):
     """Says in one sentence what was wrong, where, and what to do next. The command line exits with code 2.
 
-    `details` are lines below it: steps to take, or several sentences of one kind.
+    `details` are further lines below it, such as steps to take or a list of similar problems.
     """
 
     def __init__(self, sentence: str, details: str = "") -> None:
@@ -13,4 +13,4 @@ class MacsError(Exception):
 
 
 class MacsWarning(UserWarning):
-    """Says in one sentence what a careful colleague would point out. The work goes on."""
+    """Says in one sentence what is likely a mistake. The work goes on."""

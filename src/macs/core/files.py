@@ -17,13 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from macs.core.errors import MacsError
+from macs.core.flock import fcntl
 
-try:
-    import fcntl
-except ImportError:  # Windows: abandoned temporary files are then left alone
-    fcntl = None  # type: ignore[assignment]
-
-RUN_FILES = ("recipe.toml", "metrics.jsonl", "state.pt", "net.safetensors")  # what a run folder consists of
+RUN_FILES = ("recipe.toml", "metrics.jsonl", "state.pt", "net.safetensors")  # the files of a run folder
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -34,14 +30,14 @@ KINDS = {
 
 
 def user_path(path: str | Path) -> Path:
-    """A path as the user wrote it, with ~ expanded; refused where no file can have that name."""
+    """A path as the user wrote it, with ~ expanded; refused if no file can have that name."""
     if not isinstance(path, str | Path):
-        raise MacsError(f"A path is a text, not a {type(path).__name__}; name a file or a folder.")
+        raise MacsError(f"A path must be text, not a {type(path).__name__}; name a file or a folder.")
     text = str(path)
     if not text.strip():
         raise MacsError("A path is empty; name a file or a folder (. is the current one).")
     if "\0" in text:
-        raise MacsError(f"No file can be called {text!r}, since that contains a NUL character; check the path.")
+        raise MacsError(f"No file can be called {text!r}, because it contains a NUL character; check the path.")
     try:
         os.fsencode(text)
     except UnicodeError:
@@ -53,7 +49,7 @@ def user_path(path: str | Path) -> Path:
 
 
 def input_file(path: str | Path, what: str = "file", hint: str = "check the path") -> Path:
-    """The path of a regular file that exists and may be read, or the sentence that says why it is none."""
+    """The path of a regular file that exists and may be read; a MacsError says what is wrong with any other."""
     path = user_path(path)
     kind = kind_of(path)
     if kind is None:
@@ -66,7 +62,7 @@ def input_file(path: str | Path, what: str = "file", hint: str = "check the path
 
 
 def input_folder(path: str | Path, hint: str = "check the path") -> Path:
-    """The path of a folder that exists and may be listed, or the sentence that says why it is none."""
+    """The path of a folder that exists and may be listed; a MacsError says what is wrong with any other."""
     path = user_path(path)
     kind = kind_of(path)
     if kind is None:
@@ -79,7 +75,7 @@ def input_folder(path: str | Path, hint: str = "check the path") -> Path:
 
 
 def kind_of(path: Path, action: str = "read") -> str | None:
-    """What a path leads to, in words: "a file", "a folder", "a FIFO", ...; None if there is nothing."""
+    """The kind of thing that a path leads to: "a file", "a folder", "a FIFO", ...; None if nothing is there."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -90,22 +86,25 @@ def kind_of(path: Path, action: str = "read") -> str | None:
 
 
 def output_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
-    """Where a file is to be written, checked before the work that gives its content.
+    """The path of a file to write, checked before the work that produces its content.
 
-    A link stands for what it points at. Neither a file of a run nor one of the `inputs` is ever overwritten.
+    A link stands for its target. Neither a file of a run nor one of the `inputs` is ever overwritten.
     """
     path = user_path(path)
     kind = kind_of(path, "write")
     if kind == "a folder":
         raise MacsError(f"{path} is a folder; name a file to write.")
-    if kind not in (None, "a file"):  # it is written to, not replaced: what /dev/stdout resolves to may be no path
+    if kind not in (
+        None,
+        "a file",
+    ):  # written to, not replaced, and not resolved: /dev/stdout may resolve to something that is not a path
         if kind == "a socket" or not os.access(path, os.W_OK):
-            raise MacsError(f"Cannot write {path}: it is {kind} that does not take any data; name a file to write.")
+            raise MacsError(f"Cannot write {path}: it is {kind} that cannot be written to; name a file to write.")
         return path
     target = path.resolve()
     if target.name.casefold() in RUN_FILES and is_run(target.parent):
         raise MacsError(f"{path} belongs to the run in {target.parent}, which is never overwritten; name another file.")
-    if kind == "a file" and any(_same(target, each) for each in inputs):
+    if kind == "a file" and any(_same(target, input_path) for input_path in inputs):
         raise MacsError(f"{path} would be overwritten while it is read; name another file to write.")
     if kind == "a file" and not os.access(target, os.W_OK):
         raise MacsError(f"Cannot write {path}: Permission denied.")
@@ -114,7 +113,7 @@ def output_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
 
 
 def output_folder(path: str | Path) -> Path:
-    """A folder to write into, checked before the work: it is no run, and files can be made in it."""
+    """A folder to write into, checked before the work: it holds no run, and files can be created in it."""
     path = user_path(path)
     kind = kind_of(path, "write")
     if kind not in (None, "a folder"):
@@ -131,9 +130,9 @@ def is_run(folder: Path) -> bool:
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
-    """Call `write` on a temporary file, then put it in place: a reader never sees half a file.
+    """Call `write` on a temporary file, then move that into place: a reader never sees half a file.
 
-    What is no regular file, such as /dev/null or a FIFO, cannot be replaced; it is written to.
+    A device or a FIFO, such as /dev/null, cannot be replaced; it is written to.
     """
     path = user_path(path)
     kind = kind_of(path, "write")
@@ -143,11 +142,11 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
         if kind in (None, "a file"):
             _replace(path.resolve(), write)
         else:
-            _pour(path, write)
-    except BrokenPipeError:  # a reader that has seen enough is no error
+            _write_into(path, write)
+    except BrokenPipeError:  # a reader that stops early is not an error
         raise
     except OSError as error:
-        unchanged = " What was there before is unchanged." if kind == "a file" else ""
+        unchanged = " The file that was there is unchanged." if kind == "a file" else ""
         raise MacsError(f"Cannot write {path}: {reason(error)}.{unchanged}") from error
 
 
@@ -164,12 +163,12 @@ def reason(error: OSError) -> str:
 def _same(file: Path, other: str | Path) -> bool:
     try:
         return file.samefile(Path(other).expanduser())
-    except (OSError, RuntimeError, ValueError):  # the other is no path at all, perhaps the name of a dataset
+    except (OSError, RuntimeError, ValueError):  # `other` is not a path, perhaps the name of a dataset
         return False
 
 
 def _refuse_unwritable(folder: Path, path: Path) -> None:
-    """Say so if `path` cannot be made in its folder, or in the nearest one above it that exists."""
+    """Raise an error if `path` cannot be created in its folder, or in the nearest existing folder above it."""
     while (kind := kind_of(folder, "write")) is None:
         folder = folder.parent
     if kind != "a folder":
@@ -179,32 +178,32 @@ def _refuse_unwritable(folder: Path, path: Path) -> None:
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Put a new file where `path` is, with the rights that a file there had."""
+    """Put a new file at `path`, with the permissions of the file that it replaces."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(path)
     with _temporary(path) as temporary:
         try:
             write(temporary)
         except RuntimeError:
-            _ask_why(temporary)
+            _raise_disk_error(temporary)
             raise
         with temporary.open("rb") as written:
-            os.fsync(written.fileno())  # or a power cut could leave the new name without its content
+            os.fsync(written.fileno())  # otherwise a power cut could leave the new name without its content
         if path.exists():
             temporary.chmod(stat.S_IMODE(path.stat().st_mode))
         temporary.replace(path)
 
 
-def _pour(path: Path, write: Callable[[Path], object]) -> None:
-    """Write to a device or FIFO, once everything is there to be written."""
+def _write_into(path: Path, write: Callable[[Path], object]) -> None:
+    """Write to a device or FIFO once the content is complete."""
     with tempfile.TemporaryDirectory() as folder:
         temporary = Path(folder) / "content"
         write(temporary)
         try:
             handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
         except OSError as error:
-            if error.errno == errno.ENXIO:  # to wait for a reader could mean to wait for ever
-                raise OSError(errno.ENXIO, "Nobody reads from it") from None
+            if error.errno == errno.ENXIO:  # waiting for a reader could take for ever
+                raise OSError(errno.ENXIO, "No process reads from it") from None
             raise
         os.set_blocking(handle, True)
         with temporary.open("rb") as source, os.fdopen(handle, "wb") as sink:
@@ -213,11 +212,11 @@ def _pour(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """A hidden file beside `path`, locked for as long as this process is at work on it, and gone afterwards."""
+    """A hidden file beside `path`, locked while this process works on it, and deleted afterwards."""
     name = path.with_name(f"{_prefix(path)}{secrets.token_hex(4)}.part")
     handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        if fcntl is None:  # Windows renames no file that is open
+        if fcntl is None:  # Windows cannot rename a file that is open
             os.close(handle)
         else:
             with suppress(OSError):  # some network file systems have no locks
@@ -236,7 +235,7 @@ def remove_abandoned(path: Path) -> None:
     for file in path.parent.glob(f"{glob.escape(_prefix(path))}{'[0-9a-f]' * 8}.part"):
         try:
             handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # not ours to delete
+        except OSError:  # a link, or another user's file
             continue
         with os.fdopen(handle), suppress(OSError):  # still being written
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -244,12 +243,12 @@ def remove_abandoned(path: Path) -> None:
 
 
 def _prefix(path: Path) -> str:
-    """How the names of temporary files for a path begin: its own name, cut so that the rest fits into 255 bytes."""
+    """The start of the names of temporary files for a path: its own name, cut so that the rest fits into 255 bytes."""
     return f".{os.fsencode(path.name)[:200].decode('utf-8', 'ignore')}."
 
 
-def _ask_why(temporary: Path) -> None:
-    """Raise what the system says to one more byte: torch does not tell a full disk from any other fault."""
+def _raise_disk_error(temporary: Path) -> None:
+    """Write a little more, which raises the system's OSError if the disk is full: torch's own error does not say so."""
     with temporary.open("ab") as file:
         file.write(bytes(2**16))
         file.flush()

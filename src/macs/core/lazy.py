@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first asked for, so that `import macs` is quick and torch-free."""
+"""Names of a package that are imported on first use, so that `import macs` is quick and does not import torch."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`: each name is looked up in the module given for it, or is that module itself."""
+    """A package's `__getattr__`: `names` maps each name to the module that defines it, or to the module itself."""
 
     def __getattr__(name: str) -> Any:
         if name not in names:

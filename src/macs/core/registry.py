@@ -1,7 +1,7 @@
 """Names for methods, networks, scores and datasets: a decorator and a dict.
 
-Every kind lives in a package of its own. A file dropped into that package registers itself when the package is first
-asked for a name, so that adding one edits nothing else.
+Each kind has a package of its own. A file in that package registers itself when the registry is first used, so that a
+new method is one new file and no edit elsewhere.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from macs.core.errors import MacsError
 
 T = TypeVar("T")
-LONGEST = 100  # characters of a name that a message repeats
+LONGEST = 100  # characters of a name that a message shows
 STOPPED = (129, 143)  # exit codes of our own handlers of SIGHUP and SIGTERM
 
 
@@ -27,22 +27,22 @@ def modules_in(package: str) -> list[str]:
 
 
 def unknown(kind: str, name: str, known: list[str]) -> MacsError:
-    """The sentence for a name that does not exist, with the nearest one that does."""
+    """The error for an unknown name, with the most similar known one."""
     near = get_close_matches(name[:LONGEST], known, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     return MacsError(f"There is no {kind} called {quoted(name)}{hint}; choose one of {', '.join(known)}.")
 
 
 def quoted(name: str) -> str:
-    """A name in quotes, cut where it goes on and on."""
+    """A name in quotes, shortened if it is very long."""
     return repr(name if len(name) <= LONGEST else f"{name[:LONGEST]}...")
 
 
 def import_from(reference: str, kind: str) -> Any:
-    """The object that 'module:Name' points at, looked up in the working folder too."""
+    """The object that 'module:Name' refers to; the module may also lie in the working folder."""
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
-        raise MacsError(f"{quoted(reference)} names no {kind}; write module:Name, for example my_code:Mine.")
+        raise MacsError(f"{quoted(reference)} is not a valid {kind} name; write module:Name, for example my_code:Mine.")
     with users_code(f"Cannot use {quoted(reference)} as a {kind}"):
         if str(Path.cwd()) not in sys.path:
             sys.path.append(str(Path.cwd()))
@@ -51,7 +51,7 @@ def import_from(reference: str, kind: str) -> Any:
 
 @contextmanager
 def users_code(failed: str) -> Iterator[None]:
-    """Whatever the user's own code raises, or its call of sys.exit, becomes a sentence that begins with `failed`."""
+    """Turn whatever the user's own code raises, even SystemExit, into a MacsError that begins with `failed`."""
     try:
         yield
     except (MacsError, MemoryError, KeyboardInterrupt, BrokenPipeError):
@@ -59,11 +59,11 @@ def users_code(failed: str) -> Iterator[None]:
     except BaseException as error:
         if isinstance(error, SystemExit) and error.code in STOPPED:
             raise
-        raise MacsError(f"{failed}: {_said(error)}.") from error
+        raise MacsError(f"{failed}: {_message(error)}.") from error
 
 
-def _said(error: BaseException) -> str:
-    """What an error says, in its first line."""
+def _message(error: BaseException) -> str:
+    """The first line of an error's message."""
     if isinstance(error, SystemExit):
         return f"it calls sys.exit({error.code!r:.200})"
     first = (str(error).strip().splitlines() or [""])[0].rstrip(".")
@@ -71,7 +71,7 @@ def _said(error: BaseException) -> str:
 
 
 class Registry(Generic[T]):
-    """`@registry("name")` adds an entry; `registry["name"]` finds it; `registry["module:Name"]` finds one outside."""
+    """`@registry("name")` adds an entry; `registry["name"]` gets it; `registry["module:Name"]` imports one."""
 
     def __init__(self, package: str, kind: str) -> None:
         self.package, self.kind = package, kind
@@ -80,10 +80,11 @@ class Registry(Generic[T]):
 
     def __call__(self, name: str) -> Callable[[T], T]:
         def add(entry: T) -> T:
-            taken = self._entries.get(name, entry)
-            if _place(taken) != _place(entry):  # the same place again is a notebook's cell that was run once more
+            existing = self._entries.get(name, entry)
+            if _definition(existing) != _definition(entry):  # equal if a notebook's cell ran again
                 raise MacsError(
-                    f"The {self.kind} name {name!r} is taken by {_place(taken)}; give {_place(entry)} another name."
+                    f"The {self.kind} name {name!r} is taken by {_definition(existing)}; "
+                    f"give {_definition(entry)} another name."
                 )
             self._entries[name] = entry
             return entry
@@ -99,11 +100,11 @@ class Registry(Generic[T]):
         return self._entries[name]
 
     def available(self) -> list[str]:
-        """Every registered name."""
+        """All registered names, sorted."""
         return sorted(self.entries())
 
     def entries(self) -> dict[str, T]:
-        """Every entry by its name, in the order in which they were registered."""
+        """All entries by name, in the order of their registration."""
         if not self._complete:
             for module in modules_in(self.package):
                 importlib.import_module(f"{self.package}.{module}")
@@ -111,7 +112,7 @@ class Registry(Generic[T]):
         return self._entries
 
 
-def _place(entry: object) -> str:
-    """Where an entry was defined, as module:Name; of a record around a function, where that function was."""
+def _definition(entry: object) -> str:
+    """Where an entry is defined, as module:Name; for a record with a `__wrapped__` function, where that is defined."""
     entry = getattr(entry, "__wrapped__", entry)
     return f"{getattr(entry, '__module__', '?')}:{getattr(entry, '__qualname__', repr(entry))}"

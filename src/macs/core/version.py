@@ -1,3 +1,3 @@
-"""The version of macs, which files that it writes name."""
+"""The version of macs, recorded in the files that it writes."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""One pool of threads for all that is read or decoded ahead of its use."""
+"""Reading and decoding by threads, ahead of use."""
 
 import os
 from collections import deque
@@ -13,10 +13,10 @@ DECODERS = min(8, os.cpu_count() or 1)  # threads that decode pictures; Pillow r
 
 
 def map_ahead(function: Callable[[S], T], items: Iterable[S], threads: int, ahead: int) -> Iterator[T]:
-    """map(function, items) by threads, in order, with up to `ahead` results made or in the making while one is used.
+    """map(function, items) by threads, in order, with up to `ahead` results computed in advance.
 
-    An exception in a thread is raised here, at its place. Closing the iterator ends the threads. Every call has a pool
-    of its own: threads kept from one call to the next would not survive a fork.
+    An exception in a thread is raised here, in its turn. Closing the iterator ends the threads. Every call has its own
+    pool: threads that are kept from one call to the next would not survive a fork.
     """
     pool = ThreadPoolExecutor(threads, thread_name_prefix="ahead")
     pending: deque[Future[T]] = deque()

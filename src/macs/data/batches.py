@@ -1,4 +1,4 @@
-"""Image sets -> batches of tensors. Every draw and every crop is decided by the seed, the epoch and the step alone.
+"""Image sets -> batches of tensors. The seed, the epoch and the step alone decide every draw and every crop.
 
 A background thread prepares the next batches while the network works on this one.
 """
@@ -19,18 +19,18 @@ from macs.data.imageset import ImageSet
 from macs.data.reading import AHEAD
 from macs.data.transforms import Augment, augmented
 
-ORDER, DRAW, CROP_IN, CROP_OUT = range(4)  # what a random stream is for: no two share their numbers
+ORDER, DRAW, CROP_IN, CROP_OUT = range(4)  # one random stream per purpose, so that no two share their numbers
 
 
 @dataclass(frozen=True)
 class RawBatch:
     images: Tensor  # uint8, n x H x W x 3, augmented
     labels: Tensor  # int64, n
-    outliers: Tensor  # uint8, m x H x W x 3, augmented; m is 0 where there are none
+    outliers: Tensor  # uint8, m x H x W x 3, augmented; m is 0 without outliers
 
 
 def steps_per_epoch(train: ImageSet, batch_in: int, epoch_size: int = 0) -> int:
-    """Full batches in an epoch of `epoch_size` images (0: all); a set smaller than a batch makes one."""
+    """Full batches in an epoch of `epoch_size` images (0: all); a set that is smaller than a batch makes one batch."""
     return max(1, min(epoch_size or len(train), len(train)) // batch_in)
 
 
@@ -47,7 +47,7 @@ def training_batches(
 ) -> Iterator[RawBatch]:
     """One epoch: each ID image at most once, paired with a fresh draw of outliers."""
     if train.labels is None:
-        raise MacsError(f"{train.name} has no labels, so a classifier cannot learn from it.")
+        raise MacsError(f"{train.name} has no labels, so a classifier cannot learn from it; give labelled images.")
     if augment not in get_args(Augment):
         raise unknown("augmentation", augment, list(get_args(Augment)))
     labels = train.labels
@@ -58,11 +58,11 @@ def training_batches(
     def batch(step: int) -> RawBatch:
         index = order[step * batch_in : (step + 1) * batch_in]
         images = augmented(train, index, augment, generator(seed, epoch, CROP_IN, step))
-        others = np.empty((0, *train.pixels.shape[1:]), np.uint8)
+        extra = np.empty((0, *train.pixels.shape[1:]), np.uint8)
         if outliers is not None and drawn is not None:
             index_out = drawn[step * batch_out : (step + 1) * batch_out]
-            others = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step))
-        return RawBatch(torch.from_numpy(images), torch.from_numpy(labels[index]), torch.from_numpy(others))
+            extra = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step))
+        return RawBatch(torch.from_numpy(images), torch.from_numpy(labels[index]), torch.from_numpy(extra))
 
     return map_ahead(batch, range(steps), threads=1, ahead=AHEAD)
 
@@ -70,7 +70,7 @@ def training_batches(
 def to_float(batch: Tensor, device: torch.device | str = "cpu") -> Tensor:
     """uint8 N x H x W x 3 -> float32 N x 3 x H x W in [0, 1] on the device.
 
-    Four times less is sent to the device than as floats, and the permuted view already is channels-last memory.
+    uint8 is a quarter of the bytes to send to the device, and the permuted view is already in channels-last order.
     """
     return batch.to(device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
 
@@ -80,6 +80,6 @@ def generator(*key: int) -> np.random.Generator:
 
 
 def draw(available: int, wanted: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """Positions drawn without replacement for as long as there are enough, then from the beginning again."""
+    """Positions drawn without replacement; once all have been drawn, they are shuffled and drawn again."""
     rounds = -(-wanted // available)
     return np.concatenate([random.permutation(available) for _ in range(max(1, rounds))])[:wanted]

@@ -1,4 +1,4 @@
-"""What the catalogue says of a public dataset: its files, its size, whose it is, and how it is read."""
+"""An entry of the catalogue: the files of a public dataset, its size, its authors and its reader."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +19,11 @@ Layout = tuple[str, ...]  # files or folders that are read together, relative to
 
 @dataclass(frozen=True)
 class Remote:
-    """A file as its authors give it out; a mirror keeps it under the same name."""
+    """A file as its authors publish it; a mirror has it under the same name."""
 
     url: str
     into: str = "."  # folder below the data root that the file is put into, or unpacked into if it is an archive
-    md5: str = ""  # empty where nobody has published it, and so is the size
+    md5: str = ""  # empty if not published; likewise a size of 0
     size: int = 0
 
     @property
@@ -39,18 +39,18 @@ class Remote:
 class Split:
     images: int  # the official number
     layouts: tuple[Layout, ...] = ((),)  # the first whose files are all there is read; ((),) needs no files
-    remote: Remote | None = None  # where the files come from
-    parts: int = 1  # how many of a layout's files hold images; the ones after these describe them
+    remote: Remote | None = None  # the download that holds the files
+    parts: int = 1  # the number of a layout's files that hold images; the files after these annotate them
 
 
 def under(folders: str, *files: str) -> tuple[Layout, ...]:
-    """One layout for each of the space-separated folders in which people keep the same files."""
+    """The layouts of the same files in each of several folders, which are separated by spaces."""
     return tuple(tuple((Path(folder) / file).as_posix() for file in files) for folder in folders.split())
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a reader gets: where a split was found, and how pictures in it shall become pixels."""
+    """The argument of a reader: the files of a split, and how its pictures become pixels."""
 
     split: str
     files: tuple[Path, ...]
@@ -62,7 +62,7 @@ class Source:
         return self.preparation.size
 
     def folder(self, labelled: bool = True) -> ImageSet:
-        """The images of the folder that was found."""
+        """The images of the split's folder."""
         return ImageSet.from_folder(
             self.files[0], labelled=labelled, preparation=self.preparation, progress=self.progress
         )
@@ -72,15 +72,15 @@ class Source:
 class Dataset:
     name: str
     title: str
-    role: Role  # what it mostly serves as; any dataset may serve as OOD
+    role: Role  # its usual role; any dataset may serve as OOD
     splits: Mapping[str, Split]
     home: str
     licence: str
     citation: str
     reader: Callable[[Source], ImageSet]
-    mirror: bool = True  # may an image be flipped and still be what it is?
-    packages: tuple[str, ...] = ()  # modules whose own files hold the images
-    by_hand: str = ""  # what to do where the files are only given to people who register
+    mirror: bool = True  # whether a mirrored image still belongs to its class
+    packages: tuple[str, ...] = ()  # installed packages that contain the images
+    by_hand: str = ""  # how to get the files if their authors ask for a registration
 
     def read(
         self, root: Path, split: str, preparation: Preparation = DEFAULT, progress: Progress | None = None
@@ -96,12 +96,12 @@ class Dataset:
         return replace(images.prepared(preparation), name=self.name, mirror=self.mirror)
 
     def installed(self) -> bool:
-        """Are the packages there that the images come with?"""
+        """Whether the packages that contain the images are installed."""
         return all(find_spec(package) is not None for package in self.packages)
 
     def not_installed(self) -> MacsError:
         needed = " and ".join(self.packages)
-        return MacsError(f"{self.name} comes with {needed}, not installed here: pip install 'macs-ood[demo]'.")
+        return MacsError(f"{self.name} comes with {needed}, which is not installed; run: pip install 'macs-ood[demo]'.")
 
     def find(self, root: Path, split: str) -> tuple[Path, ...] | None:
         """The files of a split below the data root, if they are there."""
@@ -112,15 +112,15 @@ class Dataset:
         return None
 
     def likeliest(self, root: Path, split: str) -> Layout:
-        """The layout of which most files are there."""
+        """The layout with the largest share of its files on disk."""
 
-        def there(layout: Layout) -> float:
+        def share(layout: Layout) -> float:
             return sum(kind_of(root / name) is not None for name in layout) / max(len(layout), 1)
 
-        return max(self.splits[split].layouts, key=there)  # of equals the first, as `find` has it
+        return max(self.splits[split].layouts, key=share)  # the first of equals, as in `find`
 
     def missing(self, root: Path, split: str) -> MacsError:
-        """The sentence for a split that is not there, with what the likeliest layout lacks."""
+        """The error for a missing split, with the files that the likeliest layout lacks."""
         likeliest = self.likeliest(root, split)
         lacks = [name for name in likeliest if kind_of(root / name) is None]
         others = [layout[0] for layout in self.splits[split].layouts if layout != likeliest]
@@ -133,6 +133,6 @@ class Dataset:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The names, their common folder said once."""
+    """The names, with the folder of the first removed from the others."""
     rest = [name.removeprefix(f"{PurePosixPath(names[0]).parent}/") for name in names[1:]]
     return ", ".join([names[0], *rest])

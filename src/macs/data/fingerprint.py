@@ -1,4 +1,4 @@
-"""Fingerprints: short hashes by which the same images are known again, whatever they are called."""
+"""Fingerprints: short hashes that identify a set by its images, whatever its name."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-if TYPE_CHECKING:  # an image set knows its fingerprint
+if TYPE_CHECKING:  # imageset imports this module
     from macs.data.imageset import ImageSet
 
-SAMPLE = 256  # images of a set that its fingerprint looks at
+SAMPLE = 256  # images of a set that enter its fingerprint
 
 _known: WeakKeyDictionary[ImageSet, str] = WeakKeyDictionary()
 
@@ -25,18 +25,18 @@ def fingerprint(images: ImageSet) -> str:
     return _known[images]
 
 
-def same_pixels(one: ImageSet, other: ImageSet) -> bool:
-    """Whether two sets hold the same images in the same order, as far as a sample shows, whatever they say of them."""
-    return one.pixels.shape == other.pixels.shape and _sample(one) == _sample(other)
+def same_pixels(a: ImageSet, b: ImageSet) -> bool:
+    """Whether two sets hold the same images in the same order, judged by a sample; names and labels do not count."""
+    return a.pixels.shape == b.pixels.shape and _sample(a) == _sample(b)
 
 
 def _sample(images: ImageSet) -> bytes:
-    chosen = np.unique(np.linspace(0, len(images) - 1, SAMPLE).astype(np.int64))
-    return np.ascontiguousarray(images.pixels[chosen]).tobytes()
+    positions = np.unique(np.linspace(0, len(images) - 1, SAMPLE).astype(np.int64))
+    return np.ascontiguousarray(images.pixels[positions]).tobytes()
 
 
 def short_hash(*parts: bytes) -> str:
-    """Twelve hexadecimal digits that differ where any part does."""
+    """The first twelve hexadecimal digits of the SHA-256 of the parts together."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)

@@ -1,4 +1,4 @@
-"""Are a network and images fit for each other: the same classes, none of its training images, better than chance?"""
+"""Checks that images suit a network: the same classes, none of its training images, an accuracy above chance."""
 
 import filecmp
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ SHOWN = 10  # names of classes that a message lists
 def same_classes(images: ImageSet, names: Sequence[str], whose: str) -> None:
     """Refuse labelled images of other classes than `names`, or in another order.
 
-    Where no names are known, or the images' classes are mere numbers, there is nothing to compare but their count.
+    Nothing is compared if no names are known; classes that are mere numbers are compared by their count.
     """
     here, there = images.classes, tuple(names)
     if here == tuple(map(str, range(len(there)))):
         return
     if names and images.labels is not None and here != there:
         pairs = enumerate(zip(here, there, strict=False))
-        differ = next((f" (number {i} is {one} and {other})" for i, (one, other) in pairs if one != other), "")
+        differ = next((f" (number {i} is {ours} and {theirs})" for i, (ours, theirs) in pairs if ours != theirs), "")
         raise MacsError(
             f"{images.name} has the classes {few(here)}, but {whose} {few(there)}"
             f"{differ if len(here) > SHOWN else ''}; the labels must count the same classes in the same order."
@@ -31,12 +31,12 @@ def same_classes(images: ImageSet, names: Sequence[str], whose: str) -> None:
 
 
 def few(names: Sequence[str]) -> str:
-    """The names, or the first of many."""
+    """The names, or the first ten and their number."""
     return ", ".join(names[:SHOWN]) + (f", ... ({len(names):,} in all)" if len(names) > SHOWN else "")
 
 
 def warn_of_guessing(accuracy: float | None, classes: int, images: str) -> None:
-    """Point out a network that knows its classes hardly better than chance; an accuracy of None is not known."""
+    """Warn of a network that is hardly better than chance; an accuracy of None is unknown."""
     if accuracy is not None and accuracy <= min(1.5 / classes, 0.6):
         warn(
             f"The network is right on {accuracy:.1%} of {images}, where guessing among {classes} classes gives "
@@ -45,22 +45,22 @@ def warn_of_guessing(accuracy: float | None, classes: int, images: str) -> None:
 
 
 def warn_of_preparation(images: ImageSet, wanted: Preparation | None) -> None:
-    """Point out images of the network's size that were not made ready as the network says that it wants them."""
-    found = images.preparation
-    if wanted is not None and found is not None and found.size == wanted.size and found != wanted.geometry:
+    """Warn of images that have the network's size but were prepared differently from its preparation."""
+    actual = images.preparation
+    if wanted is not None and actual is not None and actual.size == wanted.size and actual != wanted.geometry:
         warn(
-            f"{images.name} was prepared otherwise than the network wants it: the shorter side resized to "
-            f"{found.resize} ({found.interpolation}) instead of {wanted.resize} ({wanted.interpolation}); "
+            f"{images.name} was not prepared as the network expects: the shorter side resized to "
+            f"{actual.resize} ({actual.interpolation}) instead of {wanted.resize} ({wanted.interpolation}); "
             "load it with preparation=net.preparation."
         )
 
 
 def refuse_seen(images: ImageSet, trained_on: str) -> None:
-    """Refuse images of the set that a network was trained on, where that can be known: both are folders."""
-    seen, given = Place(trained_on), Place(images.whole_name)
-    if not seen.kind == given.kind == "folder":
+    """Refuse images that a network was trained on; only folders can be compared."""
+    seen, source = Place(trained_on), Place(images.whole_name)
+    if not seen.kind == source.kind == "folder":
         return
-    training, place = seen.folder("train").resolve(), given.folder(images.origin.split).resolve()
+    training, place = seen.folder("train").resolve(), source.folder(images.origin.split).resolve()
     if place == training or training in place.parents or place in training.parents:
         raise MacsError(f"The network was trained on images of {place}; give other ID images with --images.")
     known = [name for name in images.files if _same_file(training / name, place / name)]
@@ -71,9 +71,9 @@ def refuse_seen(images: ImageSet, trained_on: str) -> None:
     if known:
         warn(
             f"{len(known):,} of the {len(images):,} images of {place} are also in {training}, on which the network was "
-            f"trained, as {known[0]} is: it is surer of these than of new ones, so take them out."
+            f"trained, as {known[0]} is: it is more confident on these than on new ones, so remove them."
         )
 
 
-def _same_file(one: Path, other: Path) -> bool:
-    return one.is_file() and filecmp.cmp(one, other, shallow=False)
+def _same_file(a: Path, b: Path) -> bool:
+    return a.is_file() and filecmp.cmp(a, b, shallow=False)

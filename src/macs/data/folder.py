@@ -1,4 +1,4 @@
-"""A folder of images: which files it holds, and their pixels, decoded by threads."""
+"""A folder of images: its files, and their pixels, decoded by threads."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]  # images done, images in all
 
 EAGER_BYTES = 512 * 2**20  # folders that decode to no more than this are decoded once and kept
-BLOCK = 32  # images a thread takes at a time
+BLOCK = 32  # images that a thread decodes at a time
 
 
 def images_under(folder: Path) -> list[str]:
-    """Names of the images below a folder, relative to it and sorted as a whole."""
+    """Paths of the images below a folder, relative to it, all sorted together."""
     names = []
     for path, trouble in walk(folder):
         if trouble:
@@ -38,7 +38,7 @@ def images_under(folder: Path) -> list[str]:
 
 
 def labels_by_folder(folder: Path, names: Sequence[str]) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """Labels by the folders directly inside, each of which is a class; none where all images lie flat."""
+    """Labels from the folders directly inside, one class per folder; None if no image lies in such a folder."""
     flat = [name for name in names if "/" not in name]
     if len(flat) == len(names):
         return None, ()
@@ -47,9 +47,9 @@ def labels_by_folder(folder: Path, names: Sequence[str]) -> tuple[NDArray[np.int
             f"{folder / flat[0]} lies beside the class folders of {folder}, so its class is unknown; "
             "move it into one of them, or away."
         )
-    number = {name: label for label, name in enumerate(folders_in(folder))}
-    labels = np.array([number[name.split("/", 1)[0]] for name in names], np.int64)
-    return labels, tuple(map(printable_name, number))
+    label_of = {name: label for label, name in enumerate(folders_in(folder))}
+    labels = np.array([label_of[name.split("/", 1)[0]] for name in names], np.int64)
+    return labels, tuple(map(printable_name, label_of))
 
 
 def decode(
@@ -71,9 +71,9 @@ def decode(
 
 
 class FolderPixels:
-    """Images in files: decoded once and kept where that fits easily into memory, otherwise whenever they are asked for.
+    """Images in files: decoded once and kept if they take little memory, otherwise decoded on each access.
 
-    The original pictures stay within reach, for training transforms that cut from them.
+    `picture` gives an original, for training transforms that crop from it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""ImageSet: uint8 images with, perhaps, labels and class names. Everything that reads images gives one."""
+"""ImageSet: uint8 images, optionally with labels and class names. Everything that reads images returns one."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from macs.core.errors import MacsError
 from macs.core.files import input_folder, user_path
 from macs.data.fingerprint import fingerprint, short_hash
 from macs.data.folder import FolderPixels, Progress, images_under, labels_by_folder
-from macs.data.pixels import Chosen, Pixels, Resized, check_images
-from macs.data.preparation import Preparation, chosen
+from macs.data.pixels import Pixels, Resized, Subset, check_images
+from macs.data.preparation import Preparation, preparation_from
 from macs.data.spec import IN_MEMORY, DataSpec, Part
 from macs.data.walking import printable_name
 
-MAX_CLASSES = 1_000_000  # labels beyond it are no class numbers
+MAX_CLASSES = 1_000_000  # a label beyond this is not a class number
 
 
-@dataclass(frozen=True, eq=False)  # arrays do not compare to a yes or a no
+@dataclass(frozen=True, eq=False)  # comparing arrays does not give one bool
 class ImageSet:
     name: str
     pixels: Pixels  # uint8, N x size x size x 3
     labels: NDArray[np.int64] | None = None
     classes: tuple[str, ...] = ()
-    mirror: bool = True  # False where a mirror image means something else, as it does for digits
-    files: tuple[str, ...] = ()  # where each image came from, if each came from a file
-    origin: DataSpec = IN_MEMORY  # what the set was loaded by; `spec` adds what can only be said of the images
-    preparation: Preparation | None = None  # how pictures became these pixels; None where they came as pixels
+    mirror: bool = True  # False if a mirrored image means something else, as for digits
+    files: tuple[str, ...] = ()  # the file of each image, if the images come from files
+    origin: DataSpec = IN_MEMORY  # how the set was loaded; `spec` adds the number of images and their fingerprint
+    preparation: Preparation | None = None  # how pictures became these pixels; None if they came as pixels
 
     def __post_init__(self) -> None:
         check_images(self.name, self.pixels)
         object.__setattr__(self, "classes", class_names(self.name, self.classes))
         if self.labels is not None:
             object.__setattr__(self, "labels", whole_numbers(self.name, self.labels))
-        for what, given in (("labels", self.labels), ("file names", self.files or None)):
-            if given is not None and len(given) != len(self):
-                raise MacsError(f"{self.name} has {len(self)} images but {len(given)} {what}; give one for each image.")
+        for what, values in (("labels", self.labels), ("file names", self.files or None)):
+            if values is not None and len(values) != len(self):
+                raise MacsError(f"{self.name} has {len(self)} images but {len(values)} {what}; give one per image.")
         if self.labels is not None and not (self.labels.min() >= 0 and self.labels.max() < len(self.classes)):
-            found = f"{self.labels.min()} to {self.labels.max()}"
-            raise MacsError(f"{self.name} has labels {found} for {len(self.classes)} classes; count labels from 0.")
+            span = f"{self.labels.min()} to {self.labels.max()}"
+            raise MacsError(f"{self.name} has labels {span} for {len(self.classes)} classes; count labels from 0.")
 
     def __repr__(self) -> str:
         count = len(self.classes)
@@ -62,7 +62,7 @@ class ImageSet:
         name: str = "array",
         mirror: bool = True,
     ) -> ImageSet:
-        """Images that are in memory already; without class names, the labels' numbers serve as such."""
+        """Images in memory; without class names, the classes are named by their numbers."""
         pixels = as_array(array, f"The images of {name}")
         if labels is None:
             return cls(name, pixels, None, class_names(name, classes), mirror)
@@ -84,13 +84,12 @@ class ImageSet:
     ) -> ImageSet:
         """Every image below a folder, in sorted order: shorter side resized to `size` (32), centre cropped.
 
-        What else a network's preparation says is done by `preparation=net.preparation` instead of `size`.
+        `preparation=net.preparation`, instead of `size`, prepares the images as a network expects them.
 
-        The folders directly inside it name the classes, as for torchvision's ImageFolder; images that all lie flat
-        have no labels, and neither have any if `labelled` is False. Small folders are decoded at once, larger ones as
-        they are used.
+        The folders directly inside it name the classes, as for torchvision's ImageFolder; there are no labels if there
+        are no such folders, or if `labelled` is False. Small folders are decoded at once, larger ones as they are used.
         """
-        folder, preparation = input_folder(path), chosen(size, preparation)
+        folder, preparation = input_folder(path), preparation_from(size, preparation)
         names = images_under(folder)
         labels, classes = labels_by_folder(folder, names) if labelled else (None, ())
         pixels = FolderPixels(folder, names, preparation, progress)
@@ -109,7 +108,7 @@ class ImageSet:
     ) -> ImageSet:
         """The images in the given files, in the given order, without labels."""
         names = [str(user_path(path)) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-        preparation, files = chosen(size, preparation), tuple(map(printable_name, names))
+        preparation, files = preparation_from(size, preparation), tuple(map(printable_name, names))
         return cls(name, FolderPixels(Path(), names, preparation), files=files, preparation=preparation.geometry)
 
     def __len__(self) -> int:
@@ -122,28 +121,28 @@ class ImageSet:
 
     @property
     def spec(self) -> DataSpec:
-        """Where the images come from, and their fingerprint as they are now."""
+        """Where the images come from, their number and their fingerprint."""
         whole = self.origin.whole if self.origin.parts else len(self)
         return replace(self.origin, mirror=self.mirror, images=len(self), whole=whole, fingerprint=fingerprint(self))
 
     @property
     def whole_name(self) -> str:
-        """The name of the set that these images were drawn from: `load` takes it, where it gave that set."""
+        """The name of the whole set that these images were drawn from; `load` takes it if that set came from `load`."""
         return self.name.removesuffix(self.origin.note(len(self)))
 
     def name_of(self, i: int) -> str:
-        """What to call image i in a message or a table: its file, or its place in the set."""
+        """The name of image i in a message or a table: its file, or its position in the set."""
         return self.files[i] if self.files else f"{self.name}[{range(len(self))[i]}]"
 
     def subset(self, indices: ArrayLike) -> ImageSet:
-        """The chosen images, in the given order (positions or a mask); no pixel is copied."""
+        """The images at these positions, in their order, or under a mask; no pixels are copied."""
         try:
-            chosen = np.arange(len(self))[np.asarray(indices)]
+            positions = np.arange(len(self))[np.asarray(indices)]
         except IndexError as error:
             raise MacsError(f"Cannot take these images out of the {len(self)} of {self.name}: {error}.") from None
-        if np.array_equal(chosen, np.arange(len(self))):
+        if np.array_equal(positions, np.arange(len(self))):
             return self
-        return self._drawn(chosen, Part("chosen", len(chosen), positions=short_hash(chosen.tobytes())))
+        return self._drawn(positions, Part("chosen", len(positions), positions=short_hash(positions.tobytes())))
 
     def split(self, first: float | int, seed: int = 0) -> tuple[ImageSet, ImageSet]:
         """Two sets drawn at random without overlap; `first` is the number of images in the first one, or its share."""
@@ -155,27 +154,27 @@ class ImageSet:
         if not 0 < count < len(self):
             raise MacsError(f"Cannot split {first} off the {len(self)} images of {self.name}: one part would be empty.")
         order = np.random.default_rng(seed).permutation(len(self))
-        one = self._drawn(np.sort(order[:count]), Part("first", count, seed))
-        return one, self._drawn(np.sort(order[count:]), Part("rest", count, seed))
+        head = self._drawn(np.sort(order[:count]), Part("first", count, seed))
+        return head, self._drawn(np.sort(order[count:]), Part("rest", count, seed))
 
-    def _drawn(self, chosen: NDArray[np.int64], part: Part) -> ImageSet:
+    def _drawn(self, positions: NDArray[np.int64], part: Part) -> ImageSet:
         origin = self.origin.drawn(part, len(self))
         return replace(
             self,
-            name=self.whole_name + origin.note(len(chosen)),
-            pixels=Chosen(self.pixels, chosen),
-            labels=None if self.labels is None else self.labels[chosen],
-            files=tuple(self.files[i] for i in chosen) if self.files else (),
+            name=self.whole_name + origin.note(len(positions)),
+            pixels=Subset(self.pixels, positions),
+            labels=None if self.labels is None else self.labels[positions],
+            files=tuple(self.files[i] for i in positions) if self.files else (),
             origin=origin,
         )
 
     def resized(self, to: int | Preparation) -> ImageSet:
-        """The same images at another size, resized as they are read; those that have it already stay as they are."""
+        """The same images at another size, resized as they are read; the set itself if it has that size."""
         preparation = to if isinstance(to, Preparation) else Preparation(to)
         return self if preparation.size == self.size else self.prepared(preparation)
 
     def prepared(self, preparation: Preparation) -> ImageSet:
-        """The same images as a network wants them, unless they are so already; prepared as they are read."""
+        """The same images in another preparation, applied as they are read; the set itself if it has that one."""
         wanted = preparation.geometry
         if self.preparation == wanted:
             return self
@@ -184,7 +183,7 @@ class ImageSet:
 
 
 def require_images(images: object, what: str) -> ImageSet:
-    """The image set that a caller gave, or the sentence that says how to make one of what was given instead."""
+    """The argument if it is an image set, else an error that says how to make one."""
     if isinstance(images, ImageSet):
         return images
     if isinstance(images, str | Path):
@@ -214,7 +213,7 @@ def as_array(value: ArrayLike, what: str) -> NDArray[Any]:
 
 
 def whole_numbers(name: str, labels: ArrayLike) -> NDArray[np.int64]:
-    """Labels as a row of int64, refused where that would change them."""
+    """Labels as a row of int64, refused if that would change them."""
     numbers = as_array(labels, f"The labels of {name}")
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise MacsError(f"The labels of {name} are {numbers.dtype} of shape {numbers.shape}; give N whole numbers.")
@@ -224,10 +223,10 @@ def whole_numbers(name: str, labels: ArrayLike) -> NDArray[np.int64]:
 
 
 def class_names(name: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Class names as a tuple, refused where they are no names or not distinct."""
+    """Class names as a tuple, refused unless they are distinct strings."""
     if isinstance(classes, str) or not isinstance(classes, Iterable) or not all(isinstance(c, str) for c in classes):
-        raise MacsError(f"The class names of {name} must be a list of texts, not {classes!r:.100}.")
+        raise MacsError(f"The class names of {name} must be a list of strings, not {classes!r:.100}.")
     names = tuple(classes)
-    if twice := [each for each, count in Counter(names).items() if count > 1]:
-        raise MacsError(f"{name} has two classes called {twice[0]!r}; give each class a name of its own.")
+    if repeated := [repeat for repeat, count in Counter(names).items() if count > 1]:
+        raise MacsError(f"{name} has two classes called {repeated[0]!r}; give each class a name of its own.")
     return names

@@ -16,7 +16,7 @@ from macs.data.catalog import catalog
 from macs.data.dataset import Dataset, Role
 from macs.data.folder import Progress
 from macs.data.imageset import ImageSet
-from macs.data.preparation import Preparation, chosen
+from macs.data.preparation import Preparation, preparation_from
 from macs.data.readers import read_npy
 from macs.data.spec import DataSpec
 from macs.data.walking import printable_name
@@ -25,17 +25,17 @@ SPLITS = ("train", "val", "test")
 
 
 def data_root(path: str | Path | None = None) -> Path:
-    """The folder that holds the datasets: the one given, else $MACS_DATA, else the user's cache folder."""
-    given = os.environ.get("MACS_DATA") if path is None else path
-    if given is None:
+    """The folder that holds the datasets: `path`, else $MACS_DATA, else the user's cache folder."""
+    location = os.environ.get("MACS_DATA") if path is None else path
+    if location is None:
         import pooch
 
         return Path(pooch.os_cache("macs"))
     hint = "name the folder of the datasets with --data or $MACS_DATA"
-    if not str(given).strip():
-        raise MacsError(f"The data root is an empty text; {hint}.")
-    folder = user_path(given)
-    return folder if kind_of(folder) is None else input_folder(folder, hint)  # `macs data get` makes a new one
+    if not str(location).strip():
+        raise MacsError(f"The data root is empty; {hint}.")
+    folder = user_path(location)
+    return folder if kind_of(folder) is None else input_folder(folder, hint)  # `macs data get` creates a missing one
 
 
 def available() -> list[str]:
@@ -43,9 +43,17 @@ def available() -> list[str]:
     return catalog.available()
 
 
+def dataset_called(name: str) -> Dataset:
+    """The dataset of this name in the catalogue, or of the user's own as 'module:Name'."""
+    entry = catalog[name]
+    if not isinstance(entry, Dataset):  # 'module:Name' may be anything
+        raise MacsError(f"{name} is not a dataset; decorate its reader with @macs.data.catalog.dataset(...).")
+    return entry
+
+
 @dataclass(frozen=True)
 class Place:
-    """What a name or a path means: a dataset of the catalogue, a folder of images, or a file of them."""
+    """What a name or a path refers to: a dataset of the catalogue, a folder of images, or a file of images."""
 
     spec: str | Path
 
@@ -55,26 +63,23 @@ class Place:
 
     @property
     def kind(self) -> Literal["dataset", "folder", "file"] | None:
-        """None where there is nothing of that name."""
+        """None if nothing has that name."""
         if not isinstance(self.spec, str | Path):
-            raise MacsError(f"Images are named by a text or a path, not by a value of type {type(self.spec).__name__}.")
+            raise MacsError(f"Images are given by a name or a path, not by a value of type {type(self.spec).__name__}.")
         if self.spec in available():
             return "dataset"
-        there = kind_of(self.path)
-        if there is None:
+        file_kind = kind_of(self.path)
+        if file_kind is None:
             return "dataset" if isinstance(self.spec, str) and ":" in self.spec else None
-        return "folder" if there == "a folder" else "file"
+        return "folder" if file_kind == "a folder" else "file"
 
     @property
     def dataset(self) -> Dataset:
-        entry = catalog[str(self.spec)]
-        if not isinstance(entry, Dataset):  # 'module:Name' may be anything
-            raise MacsError(f"{self.spec} is no dataset; decorate its reader with @macs.data.catalog.dataset(...).")
-        return entry
+        return dataset_called(str(self.spec))
 
     @property
     def splits(self) -> list[str]:
-        """The splits that it is divided into; none where all of its images are one set."""
+        """Its splits; none if all of its images are one set."""
         if self.kind == "dataset":
             return list(self.dataset.splits)
         return [name for name in SPLITS if kind_of(self.path / name) == "a folder"]
@@ -90,7 +95,7 @@ class Place:
         return "val" if "val" in self.splits else "test"
 
     def folder(self, split: str) -> Path:
-        """Where the images of a split lie, if they are in a folder: never train and test images together."""
+        """The folder that holds the images of a split: never train and test images together."""
         splits = self.splits if split else []
         if splits and split not in splits:
             raise MacsError(
@@ -111,13 +116,13 @@ def load(
 ) -> ImageSet:
     """The images of a dataset of the catalogue, of a .npy file, or of a folder, at `size` x `size` (32 x 32).
 
-    A folder with train, val or test inside is read from the one that `split` names; any other folder and a .npy file
-    are one set, whatever the split. The folders inside it are the classes, unless `labelled` is False, as is right for
-    outliers: then images may lie anywhere. An empty `split` takes a folder as it is, divided or not. A network that
-    wants more than a size says so by `preparation=net.preparation`. `progress(done, total)` hears of images as they are
-    decoded. The set is named by its spec, so that its name loads it again.
+    If a folder has folders called train, val or test, the one that `split` names is read; any other folder and a .npy
+    file are one set, whatever the split. The folders inside are the classes, unless `labelled` is False, as is right
+    for outliers: then images may lie anywhere. An empty `split` reads a folder as it is, divided or not.
+    `preparation=net.preparation`, instead of `size`, prepares the images as a network expects them. As images are
+    decoded, `progress(done, total)` is called. The set is named by `spec`, so that its name loads it again.
     """
-    place, preparation = Place(spec), chosen(size, preparation)
+    place, preparation = Place(spec), preparation_from(size, preparation)
     if place.kind == "dataset":
         images = place.dataset.read(data_root(root), split, preparation, progress)
     else:
@@ -127,7 +132,7 @@ def load(
 
 
 def _load(place: Place, split: str, preparation: Preparation, progress: Progress | None, labelled: bool) -> ImageSet:
-    """A folder or a file."""
+    """Load a folder or a file."""
     path = place.path
     if place.kind is None:
         if isinstance(place.spec, Path) or len(path.parts) > 1 or path.suffix:
@@ -148,7 +153,7 @@ def _load(place: Place, split: str, preparation: Preparation, progress: Progress
 
 
 def check_classes(folder: Path, classes: Sequence[str], labels: NDArray[np.int64]) -> None:
-    """Refuse a class to train on that has no images: the network would have an output that it never learns."""
+    """Refuse a training class without images: the network would have an output that it never learns."""
     counts = np.bincount(labels, minlength=len(classes))
     if not counts.all():
         empty = folder / classes[int(counts.argmin())]
@@ -164,9 +169,9 @@ def load_unseen(
     labelled: bool = True,
     preparation: Preparation | None = None,
 ) -> ImageSet:
-    """Images to calibrate on: the split named, else the validation images, else the test images.
+    """Images to calibrate on: those of `split`, else the validation images, else the test images.
 
-    Where there are splits, the name says which of them these are.
+    If there are splits, the set's name says which one was loaded.
     """
     part = split or Place(spec).unseen
     images = load(spec, part, root=root, size=size, labelled=labelled, preparation=preparation)
@@ -181,19 +186,19 @@ class CatalogRow:
     title: str
     role: Role
     images: dict[str, int]  # the official number in each split
-    found: tuple[str, ...]  # the splits that are there
+    found: tuple[str, ...]  # the splits that are on disk
     home: str
     licence: str
     citation: str
 
 
 def catalog_rows(root: str | Path | None = None) -> list[CatalogRow]:
-    """What there is, and what of it is in the data folder."""
+    """All datasets of the catalogue, and which of their splits are in the data folder."""
     folder = data_root(root)
-    return [row(catalog[name], folder) for name in available()]
+    return [catalog_row(catalog[name], folder) for name in available()]
 
 
-def row(entry: Dataset, folder: Path) -> CatalogRow:
+def catalog_row(entry: Dataset, folder: Path) -> CatalogRow:
     images = {split: part.images for split, part in entry.splits.items()}
-    found = tuple(split for split in entry.splits if entry.installed() and entry.find(folder, split) is not None)
-    return CatalogRow(entry.name, entry.title, entry.role, images, found, entry.home, entry.licence, entry.citation)
+    on_disk = tuple(split for split in entry.splits if entry.installed() and entry.find(folder, split) is not None)
+    return CatalogRow(entry.name, entry.title, entry.role, images, on_disk, entry.home, entry.licence, entry.citation)

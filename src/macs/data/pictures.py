@@ -1,4 +1,4 @@
-"""One image file -> an RGB picture, whatever the file holds; and a picture -> a square of pixels."""
+"""An image file -> an RGB picture, whatever its mode; a picture -> a square of pixels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def open_rgb(path: Path) -> Image.Image:
     """The first frame of a file as RGB, turned upright by its EXIF orientation."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
-    path = input_file(path, "image")  # a FIFO or a device would keep us waiting for ever
+    path = input_file(path, "image")  # reading a FIFO or a device could block for ever
     try:
         with Image.open(path, formats=FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS
@@ -31,28 +31,28 @@ def open_rgb(path: Path) -> Image.Image:
                 return to_rgb(ImageOps.exif_transpose(image))
             why = f"its {image.width} x {image.height} pixels exceed Pillow's limit of {limit:,}"
     except UnidentifiedImageError:
-        why = f"it is none of {', '.join(FORMATS)}"
-    except Exception as error:  # a broken file makes the decoders raise anything: OSError, SyntaxError, struct.error...
+        why = f"it is not one of {', '.join(FORMATS)}"
+    except Exception as error:  # decoders raise anything on a broken file: OSError, SyntaxError, struct.error...
         why = str(error) or type(error).__name__
     raise MacsError(f"Cannot read the image {path}: {why.rstrip('.')}; replace the file or remove it.")
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Any mode as 8-bit RGB.
+    """A picture of any mode as 8-bit RGB.
 
-    16-bit grey is scaled by 255/65535, transparency is laid over white as a page or a browser would show it, and
-    palettes, CMYK and the rest are left to Pillow. Floating-point pixels have no agreed range and are refused.
+    16-bit grey is scaled by 255/65535, transparent pixels are laid over white, and palettes, CMYK and the rest are
+    left to Pillow. Floating-point pixels have no agreed range and are refused.
     """
     from PIL import Image
 
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode == "F":
-        raise ValueError("its pixels are floating-point numbers of no known range")
-    if image.mode.startswith("I"):  # "I;16" and its byte orders, or "I", in which 16-bit files arrive at times
+        raise ValueError("its pixels are floating-point numbers of unknown range")
+    if image.mode.startswith("I"):  # "I;16" and its byte orders, or "I", the mode of some 16-bit files
         values = np.asarray(image).astype(np.int64)
         if values.min() < 0 or values.max() > 65535:
-            raise ValueError("its pixels are 32-bit numbers of no known range")
+            raise ValueError("its pixels are 32-bit numbers of unknown range")
         return Image.fromarray(((values + 128) // 257).astype(np.uint8)).convert("RGB")
     if "transparency" in image.info or image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
         image = image.convert("RGBA")
@@ -63,30 +63,30 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def fit(image: Image.Image, size: int, resize: int = 0, interpolation: str = "bilinear") -> NDArray[np.uint8]:
     """The shorter side resized to `resize`, or else to `size`, then the centre cropped: size x size x 3.
 
-    Within one grey level, or two where `resize` is not `size`, the pixels of torchvision's Resize(resize) and
-    CenterCrop(size), on which the published numbers rest, but only those that the crop keeps are computed.
+    Only the pixels inside the crop are computed. They differ by at most one grey level, or two if `resize` is not
+    `size`, from torchvision's Resize(resize) and CenterCrop(size), which the published numbers were computed with.
     """
     shorter = resize or size
     if image.size == (size, size) == (shorter, shorter):
         return np.asarray(image)
-    (left, right), (top, bottom) = (kept(edge, min(image.size), shorter, size) for edge in image.size)
+    (left, right), (top, bottom) = (crop_span(edge, min(image.size), shorter, size) for edge in image.size)
     return resized(image, (left, top, right, bottom), size, interpolation)
 
 
 def resized(
     image: Image.Image, box: tuple[float, float, float, float], size: int, interpolation: str = "bilinear"
 ) -> NDArray[np.uint8]:
-    """What a box (left, top, right, bottom) holds of an image as size x size x 3 pixels, with antialiasing.
+    """The part of an image in a box (left, top, right, bottom), resized to size x size x 3 pixels with antialiasing.
 
-    Pixels around the box count for those at its edge, as if the whole image had been resized and then cropped.
+    Pixels around the box contribute to those at its edge, as if the whole image had been resized and then cropped.
     """
     from PIL import Image
 
     return np.asarray(image.resize((size, size), Image.Resampling[interpolation.upper()], box=box))
 
 
-def kept(edge: int, shorter: int, resize: int, size: int) -> tuple[float, float]:
-    """The stretch of an edge, in source pixels, that the centre crop keeps once `shorter` has become `resize`."""
-    resized = int(resize * edge / shorter)
-    start = round((resized - size) / 2)
-    return start * edge / resized, (start + size) * edge / resized
+def crop_span(edge: int, shorter: int, resize: int, size: int) -> tuple[float, float]:
+    """The start and end of the centre crop along an edge, in source pixels, if `shorter` is resized to `resize`."""
+    length = int(resize * edge / shorter)
+    start = round((length - size) / 2)
+    return start * edge / length, (start + size) * edge / length

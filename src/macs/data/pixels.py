@@ -1,7 +1,7 @@
-"""Where the pixels of an image set come from: anything that gives uint8 images, N x H x W x 3, for a slice or an index.
+"""Sources of pixels: objects that return uint8 images, N x H x W x 3, for a slice or an index array.
 
-An array is such a source already. The ones here stand in front of a file or another source and copy nothing until they
-are asked. A source whose images were prepared may still have the original pictures: `picture` gives one of them.
+A numpy array is one. The classes here wrap a file or another source and copy nothing until they are indexed. A source
+of prepared images may still have the original pictures: `picture` returns one of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
     from PIL import Image
 
 Index = slice | NDArray[np.integer]
-MADV_DONTNEED: int | None = getattr(mmap_module, "MADV_DONTNEED", None)  # Windows has none
+MADV_DONTNEED: int | None = getattr(mmap_module, "MADV_DONTNEED", None)  # not on Windows
 
 
 class Pixels(Protocol):
@@ -36,7 +36,7 @@ class Pixels(Protocol):
 
 
 def picture(pixels: Pixels, i: int) -> Image.Image:
-    """The original of image i where its source still has it, otherwise its pixels as they are."""
+    """The original of image i if its source still has it, otherwise its pixels as a picture."""
     from PIL import Image
 
     if hasattr(pixels, "picture"):
@@ -46,7 +46,7 @@ def picture(pixels: Pixels, i: int) -> Image.Image:
 
 
 def check_images(where: object, pixels: Pixels) -> None:
-    """Refuse what is not a stack of square RGB images, saying what it is."""
+    """Refuse anything but an array of square RGB images; the error says what it is."""
     if not hasattr(pixels, "shape"):
         raise MacsError(f"{where} holds a {type(pixels).__name__}, but images must be an array N x size x size x 3.")
     shape, dtype = tuple(pixels.shape), getattr(pixels, "dtype", np.uint8)
@@ -58,7 +58,7 @@ def check_images(where: object, pixels: Pixels) -> None:
 
 
 def positions(index: Index, length: int) -> NDArray[np.int64]:
-    """A slice or an index array as plain positions, refused beyond the end as numpy refuses them."""
+    """A slice or an index array as non-negative positions; an IndexError beyond the end, as from numpy."""
     if isinstance(index, slice):
         return np.arange(*index.indices(length))
     wanted = np.asarray(index, dtype=np.int64)
@@ -68,10 +68,10 @@ def positions(index: Index, length: int) -> NDArray[np.int64]:
 
 
 class Mapped:
-    """Images that stay in a file and are read as they are used.
+    """Images that stay in a memory-mapped file and are read as they are used.
 
-    What a read has brought into memory is let go of at once, so that a pass over a file of any size leaves the
-    process as small as it was; the system's own cache still holds what it likes.
+    The pages of a read are released at once, so that a pass over a file of any size does not make the process grow;
+    the system's own cache may still hold them.
     """
 
     def __init__(self, images: NDArray[np.uint8], mapping: mmap) -> None:
@@ -95,14 +95,14 @@ class Mapped:
         return images
 
 
-class Chosen:
+class Subset:
     """Some images of another source, in a given order."""
 
     source: Pixels
     index: NDArray[np.int64]
 
     def __init__(self, source: Pixels, index: NDArray[np.int64]) -> None:
-        if isinstance(source, Chosen):  # a choice of a choice is one choice
+        if isinstance(source, Subset):  # a subset of a subset is one subset
             self.source, self.index = source.source, source.index[index]
         else:
             self.source, self.index = source, index
@@ -122,7 +122,7 @@ class Chosen:
 
 
 class Joined:
-    """Several sources one after the other: ImageNet-32 comes in ten files, and joining them would hold it twice."""
+    """Several sources one after the other: ImageNet-32 comes in ten files, and concatenating them would copy all."""
 
     def __init__(self, parts: Sequence[Pixels]) -> None:
         self.parts = tuple(parts)

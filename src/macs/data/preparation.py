@@ -20,8 +20,8 @@ from macs.data.pictures import fit, resized, to_rgb
 if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
     from PIL import Image
 
-Level = Annotated[float, Span(0, 1)]  # of a channel whose pixels lie in [0, 1]
-Spread = Annotated[float, Span(0, 1, open="least")]  # pixels are divided by it
+Level = Annotated[float, Span(0, 1)]  # mean of a channel whose pixels lie in [0, 1]
+Spread = Annotated[float, Span(0, 1, open="least")]  # standard deviation of such a channel, by which pixels are divided
 
 
 class Normalisation(NamedTuple):
@@ -32,7 +32,7 @@ class Normalisation(NamedTuple):
 
 
 NORMALISATIONS = {
-    # Hendrycks, Mazeika, Dietterich, and after them energy_ood, margin_ood and the other codes of this line.
+    # Hendrycks, Mazeika, Dietterich; also energy_ood, margin_ood and other code that is based on theirs.
     "oe": Normalisation((125.3 / 255, 123.0 / 255, 113.9 / 255), (63.0 / 255, 62.1 / 255, 66.7 / 255)),
     "openood-cifar10": Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "openood-cifar100": Normalisation((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
@@ -48,7 +48,7 @@ class Preparation:
     """The shorter side is resized, the centre is cropped; the network itself then normalises by mean and std."""
 
     size: Edge = SIZE  # edge of the square that the network sees
-    resize: Annotated[int, Span(0, 4096)] = 0  # length of the shorter side before the crop; 0: that of `size`
+    resize: Annotated[int, Span(0, 4096)] = 0  # length of the shorter side before the crop; 0: `size`
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     mean: tuple[Level, Level, Level] = (0.0, 0.0, 0.0)
     std: tuple[Spread, Spread, Spread] = (1.0, 1.0, 1.0)
@@ -67,13 +67,13 @@ class Preparation:
         return fit(to_rgb(picture), self.size, self.resize, self.interpolation)
 
     def cut(self, picture: Image.Image, box: tuple[int, int, int, int]) -> NDArray[np.uint8]:
-        """Another part of a picture than the centre (left, top, right, bottom), squeezed into the same square."""
+        """A box (left, top, right, bottom) of a picture, resized to the same square whatever its aspect ratio."""
         part = to_rgb(picture).crop(box)
         return resized(part, (0, 0, *part.size), self.size, self.interpolation)
 
     @property
     def geometry(self) -> Preparation:
-        """What of it decides the pixels: all but mean and std."""
+        """The part that decides the pixels: everything but mean and std."""
         return Preparation(self.size, self.resize, self.interpolation)
 
     @property
@@ -81,15 +81,15 @@ class Preparation:
         return Normalisation(self.mean, self.std)
 
     def normalised(self, values: Normalisation) -> Preparation:
-        """The same pixels, and another mean and std."""
+        """The same preparation with another mean and std."""
         return replace(self, mean=values.mean, std=values.std)
 
     def changes(self, size: int) -> bool:
-        """Whether images of size x size pixels are not left as they are."""
+        """Whether it changes images of size x size pixels."""
         return not self.size == self.resize == size
 
     def describe(self) -> str:
-        """What happens to an image before the network, in words."""
+        """The preparation in words."""
         return (
             f"RGB; the shorter side resized to {self.resize} pixels ({self.interpolation} with antialiasing), "
             f"the centre {self.size} x {self.size} cropped; pixels stay raw uint8 0..255, no normalisation"
@@ -99,16 +99,16 @@ class Preparation:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, told: Any) -> Preparation:
-        """What `as_dict` gave, also by way of JSON or TOML."""
-        return settings.from_dict(cls, told)
+    def from_dict(cls, values: Any) -> Preparation:
+        """The inverse of `as_dict`, also by way of JSON or TOML."""
+        return settings.from_dict(cls, values)
 
 
 DEFAULT = Preparation()
 
 
-def chosen(size: int | None, preparation: Preparation | None) -> Preparation:
-    """The preparation that a caller asks for, by itself or by a size, which is short for it."""
+def preparation_from(size: int | None, preparation: Preparation | None) -> Preparation:
+    """`preparation` if it is given, else the default one at `size`; an error if the two disagree."""
     if preparation is None:
         return Preparation(SIZE if size is None else size)
     if size not in (None, preparation.size):

@@ -1,4 +1,4 @@
-"""One function for each file format in which the public datasets come. Nothing read here can run code."""
+"""One function per file format of the public datasets. No file that is read here can run code."""
 
 import math
 from mmap import ACCESS_READ, mmap
@@ -24,9 +24,9 @@ def read_pickle(path: Path) -> dict[str, Any]:
             return unpickle(file)
     except CodeInPickle as refused:
         raise MacsError(
-            f"{path} asks to run {refused}, which data never needs; get the file from a trusted place."
+            f"{path} asks to run {refused}, which data never needs; get the file from a trusted source."
         ) from None
-    except Exception as error:  # a damaged pickle is a random program: it fails in any way at all
+    except Exception as error:  # a damaged pickle can raise anything
         raise damaged(path, error) from error
 
 
@@ -37,7 +37,7 @@ def read_rows(path: Path, key: str, classes: int, first: int = 0) -> Labelled:
 
 
 def map_rows(path: Path, key: str, classes: int, first: int = 0) -> tuple[Pixels, NDArray[np.int64]]:
-    """The same, with the images left in the file where they stand there byte for byte, as in all but old pickles."""
+    """The same, with the images left in the file if it holds them byte for byte, as all but old pickles do."""
     planes, labels = _planes(path, key, classes, first)
     raw = np.ascontiguousarray(planes).data.cast("B")
     with path.open("rb") as file:
@@ -45,8 +45,8 @@ def map_rows(path: Path, key: str, classes: int, first: int = 0) -> tuple[Pixels
     start = mapping.find(raw[:4096])
     if start < 0 or raw != memoryview(mapping)[start : start + len(raw)]:
         return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
-    there = np.frombuffer(mapping, np.uint8, len(raw), start).reshape(planes.shape)
-    return Mapped(there.transpose(0, 2, 3, 1), mapping), labels
+    mapped = np.frombuffer(mapping, np.uint8, len(raw), start).reshape(planes.shape)
+    return Mapped(mapped.transpose(0, 2, 3, 1), mapping), labels
 
 
 def _planes(path: Path, key: str, classes: int, first: int) -> Labelled:
@@ -54,7 +54,7 @@ def _planes(path: Path, key: str, classes: int, first: int) -> Labelled:
     batch = read_pickle(path)
     if missing := {"data", key} - batch.keys():
         raise damaged(path, f"it has no {' and no '.join(sorted(missing))}")
-    rows = as_array(path, batch["data"])
+    rows = array_from(path, batch["data"])
     size = math.isqrt(rows.shape[1] // 3) if rows.ndim == 2 else 0
     if rows.dtype != np.uint8 or not size or rows.shape[1] != 3 * size * size:
         raise damaged(path, f"its data are {rows.dtype} of shape {rows.shape}, not rows of square RGB images")
@@ -68,14 +68,14 @@ def read_svhn(path: Path) -> Labelled:
     path = input_file(path)
     try:
         content = loadmat(path, variable_names=["X", "y"])
-    except Exception as error:  # likewise: scipy meets a truncated file as zlib.error, TypeError, ValueError...
+    except Exception as error:  # on a truncated file scipy raises zlib.error, TypeError, ValueError...
         raise damaged(path, error) from error
     if missing := {"X", "y"} - content.keys():
         raise damaged(path, f"it has no {' and no '.join(sorted(missing))}")
-    stack = as_array(path, content["X"])
+    stack = array_from(path, content["X"])
     if stack.dtype != np.uint8 or stack.ndim != 4 or stack.shape[2] != 3:
         raise damaged(path, f"its X is {stack.dtype} of shape {stack.shape}, not height x width x 3 x images")
-    labels = checked_labels(path, as_array(path, content["y"]).ravel(), stack.shape[3], first=1, classes=10)
+    labels = checked_labels(path, array_from(path, content["y"]).ravel(), stack.shape[3], first=1, classes=10)
     return np.ascontiguousarray(stack.transpose(3, 0, 1, 2)), (labels + 1) % 10
 
 
@@ -83,7 +83,7 @@ def read_npy(path: Path) -> Mapped:
     """An array of images, N x size x size x 3, left on disk and read as it is used."""
     path = input_file(path, ".npy file")
     try:
-        with np.errstate(over="raise"):  # numpy multiplies a forged shape without looking
+        with np.errstate(over="raise"):  # numpy does not check the product of a forged shape
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:
         raise damaged(path, error) from error
@@ -95,18 +95,18 @@ def read_npy(path: Path) -> Mapped:
 
 
 def checked_labels(path: Path, labels: ArrayLike, images: int, first: int, classes: int) -> NDArray[np.int64]:
-    """Labels counted from 0, one for each image and each of a known class."""
-    numbers = as_array(path, labels)
+    """Labels counted from 0, one per image, all of known classes."""
+    numbers = array_from(path, labels)
     if numbers.shape != (images,) or numbers.dtype.kind not in "iu":
         raise damaged(path, f"it has {images} images and labels of shape {numbers.shape} ({numbers.dtype})")
     wrong = (numbers < first) | (numbers >= first + classes)
     if wrong.any():
-        at = int(wrong.argmax())
-        raise damaged(path, f"the label {numbers[at]} of image {at} is not in {first} to {first + classes - 1}")
+        i = int(wrong.argmax())
+        raise damaged(path, f"the label {numbers[i]} of image {i} is not in {first} to {first + classes - 1}")
     return numbers.astype(np.int64) - first
 
 
-def as_array(path: Path, value: ArrayLike) -> NDArray[Any]:
+def array_from(path: Path, value: ArrayLike) -> NDArray[Any]:
     try:
         return np.asarray(value)
     except ValueError as error:  # rows of different lengths
@@ -114,7 +114,7 @@ def as_array(path: Path, value: ArrayLike) -> NDArray[Any]:
 
 
 def damaged(path: Path, why: object) -> MacsError:
-    """The sentence for a file that does not hold what it should."""
+    """The error for a file whose content is not as expected."""
     if isinstance(why, OSError) and why.strerror:
         return MacsError(f"Cannot read {path}: {why.strerror}.")
     reason = (str(why).strip().splitlines() or [type(why).__name__])[0].rstrip(".")

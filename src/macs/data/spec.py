@@ -1,4 +1,4 @@
-"""DataSpec: which images a set holds and where they come from, so that it can be loaded again, here or elsewhere."""
+"""DataSpec: which images a set holds and where they come from, so that any machine can load the set again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from macs.data.imageset import ImageSet
     from macs.data.preparation import Preparation
 
-MEMORY = "memory"  # the source of images that came from no place to load them from
+MEMORY = "memory"  # the source of images that cannot be loaded from anywhere
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Part:
     """Some images of a set: one side of `ImageSet.split(count, seed)`, or those of `ImageSet.subset(positions)`."""
 
     side: Literal["first", "rest", "chosen"]
-    count: int  # images on the first side of the split, or chosen
+    count: int  # images on the first side of the split, or in the subset
     seed: int = 0  # of the split
-    positions: str = ""  # hash of the chosen positions
+    positions: str = ""  # hash of the subset's positions
 
     def __post_init__(self) -> None:
         settings.check(self)
@@ -32,15 +32,15 @@ class Part:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Small, and the same after a round through JSON; the fingerprint tells whether images are still the same."""
+    """Where images come from; it survives a round trip through JSON, and its fingerprint identifies the images."""
 
-    source: str  # a name in the catalogue or a path, as it was given, or MEMORY
-    split: str = ""  # empty where the source is not divided into splits
-    parts: tuple[Part, ...] = ()  # what was drawn from the split, one after the other; none: all of it
-    labelled: bool = True  # False where the folders inside a folder are no classes
-    mirror: bool = True  # may the images be flipped?
+    source: str  # a name in the catalogue, a path as the user wrote it, or MEMORY
+    split: str = ""  # empty if the source has no splits
+    parts: tuple[Part, ...] = ()  # successive draws from the split; none: all of it
+    labelled: bool = True  # False if the folders inside a folder are not classes
+    mirror: bool = True  # whether the images may be flipped
     images: int = 0
-    whole: int = 0  # images of all the split
+    whole: int = 0  # images of the whole split
     fingerprint: str = ""
 
     def __post_init__(self) -> None:
@@ -50,50 +50,50 @@ class DataSpec:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, told: Any) -> DataSpec:
-        """What `as_dict` gave, also by way of JSON or TOML."""
-        return settings.from_dict(cls, told)
+    def from_dict(cls, values: Any) -> DataSpec:
+        """The inverse of `as_dict`, also by way of JSON or TOML."""
+        return settings.from_dict(cls, values)
 
     def __str__(self) -> str:
         return f"{self.source}{self.note(self.images)}"
 
     def note(self, images: int) -> str:
-        """What stands behind the name of so many of these images: " (val)", or " (train; 2,000 of 50,000)"."""
-        said = [each for each in (self.split, f"{images:,} of {self.whole:,}" if self.parts else "") if each]
-        return f" ({'; '.join(said)})" if said else ""
+        """The suffix of the name of that many of these images: " (val)", or " (train; 2,000 of 50,000)"."""
+        notes = [note for note in (self.split, f"{images:,} of {self.whole:,}" if self.parts else "") if note]
+        return f" ({'; '.join(notes)})" if notes else ""
 
     def drawn(self, part: Part, whole: int) -> DataSpec:
-        """The spec of a part of these images, which are `whole` in number if they are no part themselves."""
+        """The spec of a part of these images; `whole` is their number, used if they are not a part themselves."""
         return replace(self, parts=(*self.parts, part), whole=self.whole if self.parts else whole)
 
     def load(
         self, root: str | Path | None = None, preparation: Preparation | None = None, progress: Progress | None = None
     ) -> ImageSet:
-        """The images, read again; refused if they are not those that this spec was made from.
+        """Load the images again; an error if they are not those that this spec describes.
 
-        `preparation` must be the one that they had, since a fingerprint is that of prepared pixels.
+        `preparation` must be the one that they had, since the fingerprint is that of the prepared pixels.
         """
-        from macs.data.loading import load  # it makes image sets, and they have a DataSpec
+        from macs.data.loading import load  # a circular import: loading needs DataSpec
 
         if self.source == MEMORY:
             raise MacsError(
-                f"{self.images:,} images were made in memory, so that no other process can load them; "
+                f"{self.images:,} images were made in memory, so no other process can load them; "
                 "save them as a folder or a .npy file, and load that."
             )
         if any(part.side == "chosen" for part in self.parts):
             raise MacsError(
-                f"{self} were chosen by hand, and only the hash of their positions is known; "
+                f"{self} were chosen by hand, and only a hash of their positions is recorded; "
                 "load the whole set and choose them again."
             )
         images = load(self.source, self.split, root, progress=progress, labelled=self.labelled, preparation=preparation)
         images = replace(images, mirror=self.mirror)
         for part in self.parts:
             images = images.split(part.count, part.seed)[part.side == "rest"]
-        found = images.spec
-        if (found.images, found.fingerprint) != (self.images, self.fingerprint):
+        loaded = images.spec
+        if (loaded.images, loaded.fingerprint) != (self.images, self.fingerprint):
             raise MacsError(
-                f"{self.source} is not what it was: expected were {self.images:,} images with the fingerprint "
-                f"{self.fingerprint}, and here are {found.images:,} with {found.fingerprint} at {images.size} x "
+                f"{self.source} has changed: expected {self.images:,} images with the fingerprint "
+                f"{self.fingerprint}, but found {loaded.images:,} with {loaded.fingerprint} at {images.size} x "
                 f"{images.size} pixels; get the same images, or give the same preparation."
             )
         return images

@@ -1,7 +1,7 @@
 """One file over HTTP, continued where an earlier attempt stopped; pooch would begin again from the first byte.
 
-What has arrived lies in a .part file. Beside it a .part.tag file keeps the ETag (or the date) of the file it is a part
-of: the server continues only that very file and sends a changed one from its beginning (If-Range, RFC 9110, 13.1.5).
+The bytes received so far are in a .part file. Beside it, a .part.tag file keeps the ETag (or the date) of the remote
+file: the server continues only that version and sends a changed file from its beginning (If-Range, RFC 9110, 13.1.5).
 """
 
 import re
@@ -17,44 +17,44 @@ from macs.data.folder import Progress
 
 CHUNK = 2**18  # bytes written at a time
 TIMEOUT = 30.0  # seconds without a byte
-ATTEMPTS = 4  # in a row without getting any further
+ATTEMPTS = 4  # in a row without any progress
 PAUSE = 1.0  # seconds before the second attempt, doubled with each one after it
 
 
-class Passing(Exception):
-    """Trouble that another attempt may not meet."""
+class TransientError(Exception):
+    """A failure that another attempt may not have."""
 
 
 def download(url: str, part: Path, size: int, progress: Progress) -> None:
-    """Fetch a file of `size` bytes (0: not known) as `part`, going on from what is there."""
+    """Download a file of `size` bytes (0: unknown) to `part`, continuing from the bytes that it has."""
     furthest, failures = length(part), 0
     while trouble := attempt(url, part, size, progress):
-        # A server that drops every connection halfway is worth asking again for as long as more arrives.
+        # A server that drops every connection is tried again for as long as more bytes arrive.
         failures = 1 if length(part) > furthest else failures + 1
         furthest = max(furthest, length(part))
         if failures == ATTEMPTS:
-            kept = f"; the {length(part):,} bytes that arrived are kept" if length(part) else ""
+            partial = f"; the {length(part):,} bytes that arrived are kept" if length(part) else ""
             raise MacsError(
-                f"Cannot download {url} ({trouble}){kept}; check the network and run the command again, "
+                f"Cannot download {url} ({trouble}){partial}; check the network and run the command again, "
                 "or name another place with --mirror."
             )
         time.sleep(PAUSE * 2 ** (failures - 1))
 
 
 def attempt(url: str, part: Path, size: int, progress: Progress) -> str:
-    """Make `part` whole with one request; if that failed, but another attempt may succeed, say why."""
+    """Complete `part` with one request; the reason if that failed but another attempt may succeed, else empty."""
     try:
         if size == 0 or length(part) != size:
             request(url, part, size, progress)
-    except (Passing, requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        return reason(error)
+    except (TransientError, requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        return describe_failure(error)
     return ""
 
 
 def request(url: str, part: Path, size: int, progress: Progress) -> None:
-    """Append to `part` what it lacks, or write it anew where the server begins at the beginning."""
+    """Append the missing bytes to `part`, or rewrite it if the server sends the whole file."""
     have, tag = length(part), read_tag(part)
-    # The bytes as they are stored: an archive that is sent with Content-Encoding: gzip must not be unpacked on its way.
+    # The bytes as they are stored: a gzip archive must not be unpacked in transit.
     headers = {"Accept-Encoding": "identity", "User-Agent": f"macs/{__version__}"}
     if have and tag:
         headers |= {"Range": f"bytes={have}-", "If-Range": tag}
@@ -62,7 +62,7 @@ def request(url: str, part: Path, size: int, progress: Progress) -> None:
         start, total = span(response, have)
         if start is None:
             discard(part)
-            raise Passing("the file there is not the one begun")
+            raise TransientError("the file on the server has changed")
         if total and size and total != size:
             raise MacsError(
                 f"{url} has {total:,} bytes, but the published file has {size:,}; name another place with --mirror."
@@ -70,17 +70,17 @@ def request(url: str, part: Path, size: int, progress: Progress) -> None:
         if start == 0 or start < total:
             write(response, part, start, total or size, progress)
     if length(part) < (total or size):
-        raise Passing("the connection ended early")
+        raise TransientError("the connection ended early")
 
 
 def span(response: requests.Response, have: int) -> tuple[int | None, int]:
-    """Where in the file the answer starts (None: it does not fit what we have), and the file's length (0: unknown)."""
+    """The offset where the answer starts (None: it does not continue our bytes), and the file's length (0: unknown)."""
     status = f"{response.status_code} {response.reason}".strip()
     if response.status_code in (408, 429) or response.status_code >= 500:
-        raise Passing(f"the server answers {status}")
-    if response.status_code in (206, 416):  # a part of it, or: there is no such part
-        given = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", response.headers.get("Content-Range", ""))
-        start, total = (int(number or -1) for number in given.groups()) if given else (-1, -1)
+        raise TransientError(f"the server answers {status}")
+    if response.status_code in (206, 416):  # partial content, or range not satisfiable
+        match = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", response.headers.get("Content-Range", ""))
+        start, total = (int(number or -1) for number in match.groups()) if match else (-1, -1)
         fits = start == have if response.status_code == 206 else total == have
         return (have if fits else None), total
     if response.status_code != 200:
@@ -100,7 +100,7 @@ def write(response: requests.Response, part: Path, start: int, total: int, progr
 
 
 def tag_of(response: requests.Response) -> str:
-    """What names this version of the file; a weak ETag (W/...) does not promise the same bytes."""
+    """The identifier of this version of the file; a weak ETag (W/...) does not promise the same bytes."""
     etag = response.headers.get("ETag", "")
     return etag if etag.startswith('"') else response.headers.get("Last-Modified", "")
 
@@ -122,9 +122,9 @@ def discard(part: Path) -> None:
     tag_file(part).unlink(missing_ok=True)
 
 
-def reason(error: Exception) -> str:
-    """An exception of the network in a few words; its own are many, and mostly about the library."""
-    if isinstance(error, Passing):
+def describe_failure(error: Exception) -> str:
+    """A network error in a few words; its own message is long and mostly about the library."""
+    if isinstance(error, TransientError):
         return str(error)
     if isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError):
         return f"no answer for {TIMEOUT:.0f} seconds"

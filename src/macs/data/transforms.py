@@ -1,17 +1,17 @@
-"""Training transforms: images at some positions of a set, changed at random. The generator alone decides how.
+"""Training transforms: random changes to the images at some positions of a set. All randomness is from the generator.
 
-`crop` and `crop-flip` act on prepared pixels. `resized-crop` cuts from the original pictures, where their source still
-has them, so that it sees detail that preparing them would have lost.
+`crop` and `crop-flip` act on prepared pixels. `resized-crop` cuts from the original pictures, if their source still has
+them, so that it sees detail that preparation would have lost.
 """
 
 import math
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.data.ahead import DECODERS
 from macs.data.imageset import ImageSet
 from macs.data.pixels import Pixels, picture
 from macs.data.preparation import Preparation
@@ -21,13 +21,13 @@ Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 SCALES = (0.08, 1.0)  # share of a picture's area that a resized crop covers
 RATIOS = (3 / 4, 4 / 3)  # of its width and height
-TRIES = 10  # to fit a crop into a picture
+TRIES = 10  # attempts to fit a crop into a picture
 
 
 def augmented(
     images: ImageSet, index: NDArray[np.int64], how: Augment, random: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """The images at `index`, transformed; `auto` and `resized-crop` flip where a mirror image is the same thing."""
+    """The images at `index`, transformed; `auto` and `resized-crop` flip only sets with `mirror`."""
     if how == "resized-crop":
         return resized_crops(images, index, random)
     pixels = read_sorted(images.pixels, index)
@@ -46,7 +46,7 @@ def read_sorted(pixels: Pixels, index: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def crop_and_flip(images: NDArray[np.uint8], flip: bool, random: np.random.Generator) -> NDArray[np.uint8]:
-    """A random crop of each image after padding it with black by an eighth of its size; half are then mirrored."""
+    """A random crop of each image after black padding by an eighth of its size; with `flip`, half are mirrored."""
     count, size = len(images), images.shape[1]
     pad = size // 8
     padded = np.zeros((count, size + 2 * pad, size + 2 * pad, 3), np.uint8)
@@ -64,7 +64,7 @@ def crop_and_flip(images: NDArray[np.uint8], flip: bool, random: np.random.Gener
 def resized_crops(images: ImageSet, index: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.uint8]:
     """A random part of each picture, of random area and ratio, resized to the images' size; half are then mirrored."""
     count, preparation = len(index), images.preparation or Preparation(images.size)
-    # All draws are made here, as many for each picture, so that neither threads nor sizes of pictures disturb them.
+    # All draws are made here, equally many per picture, so that they depend neither on threads nor on picture sizes.
     draws = random.random((count, TRIES, 4))
     mirrored = random.integers(0, 2, count, dtype=bool) & images.mirror
     crops = np.empty((count, *images.pixels.shape[1:]), np.uint8)
@@ -74,16 +74,16 @@ def resized_crops(images: ImageSet, index: NDArray[np.int64], random: np.random.
         crop = preparation.cut(original, crop_box(*original.size, draws[i]))
         crops[i] = crop[:, ::-1] if mirrored[i] else crop
 
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(DECODERS) as pool:
         list(pool.map(cut, np.argsort(index).tolist()))
     return crops
 
 
 def crop_box(width: int, height: int, draws: NDArray[np.float64]) -> Box:
-    """The part that torchvision's RandomResizedCrop would cut, by four numbers in [0, 1) for each try.
+    """The box that torchvision's RandomResizedCrop would cut, from four numbers in [0, 1) per try.
 
-    A try draws an area, a ratio (evenly in its logarithm) and a place. If none fits, the largest part in the centre
-    whose ratio is allowed is cut.
+    A try is an area, a ratio (uniform in its logarithm) and a position. If no try fits, the box is the largest one in
+    the centre with an allowed ratio.
     """
     for area, ratio, x, y in draws.tolist():
         target = width * height * (SCALES[0] + (SCALES[1] - SCALES[0]) * area)

@@ -1,7 +1,7 @@
-"""Archives from the network, unpacked beside their place and then moved into it whole.
+"""Archives from the network, unpacked into a temporary folder and then moved into place whole.
 
-Only plain files and folders come out, with no rights or owners of the archive's choosing. pooch leaves the guarding to
-tarfile, which guards nothing before Python 3.12.
+Only plain files and folders are unpacked, without the archive's permissions and owners. pooch leaves safety to tarfile,
+which has no protection before Python 3.12.
 """
 
 import gzip
@@ -21,7 +21,7 @@ from typing import IO, BinaryIO
 from macs.core.errors import MacsError
 from macs.data.folder import Progress
 
-# Beside errors of their own, tarfile and zipfile let through what they stumble upon, such as names that are no text.
+# Besides their own errors, tarfile and zipfile pass on others, such as those of names that cannot be decoded.
 DAMAGED = (
     *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, RuntimeError, ValueError, OverflowError),
@@ -29,15 +29,15 @@ DAMAGED = (
 
 
 class WrongFile(MacsError):
-    """The file itself is of no use, and trying again with the same one will not help."""
+    """The file itself is unusable, so that trying again with it will not help."""
 
 
-class Unsafe(Exception):
-    """Says what an archive holds that data never needs."""
+class UnsafeMember(Exception):
+    """Says which member of an archive is dangerous."""
 
 
 def unpack(archive: Path, name: str, into: Path, progress: Progress) -> None:
-    """Put what the archive called `name` holds into a folder; files that are there already stay as they are."""
+    """Unpack the archive called `name` into a folder; existing files stay as they are."""
     beside = into if into.is_dir() else into.parent  # on the same disk, so that moving is renaming
     beside.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=beside, prefix=f".{name}.", ignore_cleanup_errors=True) as temporary:
@@ -45,20 +45,20 @@ def unpack(archive: Path, name: str, into: Path, progress: Progress) -> None:
         content.mkdir()
         try:
             extract(archive, name, content, progress)
-        except Unsafe as what:
-            raise WrongFile(f"{name} is not unpacked, since {what}; get it from a trusted place.") from None
+        except UnsafeMember as error:
+            raise WrongFile(f"{name} is not unpacked, because {error}; get it from a trusted source.") from None
         except DAMAGED as error:
             raise WrongFile(f"{name} is damaged ({str(error) or type(error).__name__}); get it again.") from error
-        place(content, into)
+        move_missing(content, into)
 
 
 def extract(archive: Path, name: str, content: Path, progress: Progress) -> None:
     size = archive.stat().st_size
     with archive.open("rb") as raw:
         for member, stream in zip_members(raw) if name.endswith(".zip") else tar_members(raw, name):
-            target = content / safe(member)
+            target = content / safe_path(member)
             if stream is not None and target == content:
-                raise Unsafe("one of its members has no name")
+                raise UnsafeMember("one of its members has no name")
             if stream is not None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with stream, target.open("wb") as file:
@@ -70,36 +70,36 @@ Member = tuple[str, IO[bytes] | None]  # a file's name and content; a folder has
 
 
 def tar_members(raw: BinaryIO, name: str) -> Iterator[Member]:
-    """What is in a tar, compressed or not."""
+    """The members of a tar, compressed or not."""
     with tarfile.open(fileobj=raw, mode="r:gz" if name.endswith(".gz") else "r:") as tar:
         for member in tar:
             if not (member.isfile() or member.isdir()):
-                raise Unsafe(f"its member {member.name} is a link or a device")
+                raise UnsafeMember(f"its member {member.name} is a link or a device")
             yield member.name, tar.extractfile(member)
 
 
 def zip_members(raw: BinaryIO) -> Iterator[Member]:
-    """What is in a zip."""
+    """The members of a zip."""
     with zipfile.ZipFile(raw) as archive:
         for member in archive.infolist():
             if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):  # 0: written by DOS
-                raise Unsafe(f"its member {member.filename} is a link or a device")
-            folder = member.filename.endswith("/")  # member.is_dir() looks for the last letter of an empty name
+                raise UnsafeMember(f"its member {member.filename} is a link or a device")
+            folder = member.filename.endswith("/")  # member.is_dir() fails on an empty name
             yield member.filename, None if folder else archive.open(member)
 
 
-def safe(member: str) -> PurePosixPath:
-    """The path of a member, if it stays below the folder it is unpacked into, on Windows too."""
+def safe_path(member: str) -> PurePosixPath:
+    """The path of a member, refused if it leads out of the target folder, on Windows too."""
     path = PurePosixPath(member.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or any(":" in part for part in path.parts):
-        raise Unsafe(f"its member {member} leads out of the folder")
+        raise UnsafeMember(f"its member {member} leads out of the folder")
     return path
 
 
-def place(source: Path, target: Path) -> None:
-    """Rename into place what is not there yet: a folder in one step where it is new, else what it lacks."""
+def move_missing(source: Path, target: Path) -> None:
+    """Move files and folders that the target lacks: a new folder in one step, else its missing content."""
     if source.is_dir() and target.is_dir():
         for child in sorted(source.iterdir()):
-            place(child, target / child.name)
+            move_missing(child, target / child.name)
     elif not os.path.lexists(target):
         source.rename(target)

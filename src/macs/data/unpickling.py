@@ -1,7 +1,7 @@
-"""Reads a pickle of arrays and plain values without running anything of its choice.
+"""Reads a pickle of arrays and plain values without running code that the pickle names.
 
-A pickle is a program. Besides refusing every function it names, we do not even let it call numpy's own: a forged dtype
-can make numpy take bytes for pointers. Plain stand-ins collect shapes, codes and bytes, and arrays are made from these.
+A pickle is a program. It may not call any function of its choice, not even numpy's own: a forged dtype can make numpy
+treat bytes as pointers. Plain stand-ins collect shapes, codes and bytes, and arrays are built from these.
 """
 
 import pickle
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 
 class CodeInPickle(Exception):
-    """Carries the name of what a pickle wanted to call."""
+    """Carries the name of the function that a pickle asked for."""
 
 
 def unpickle(file: BinaryIO) -> dict[str, Any]:
-    """The dictionary in a file, its arrays read-only; strings of Python 2 come as bytes, except for the keys."""
+    """The dictionary in a file, its arrays read-only; strings of Python 2 are bytes, except for the keys."""
     content = PlainUnpickler(file, encoding="bytes").load()
     return {text(key): value.array if isinstance(value, Array) else value for key, value in content.items()}
 
@@ -37,12 +37,12 @@ class Dtype:
 
     def of_numbers(self) -> np.dtype[Any]:
         if not re.fullmatch("[<>|=][biuf][1248]", self.order + self.code):
-            raise ValueError(f"an array of {self.code} is not one of numbers")
+            raise ValueError(f"an array of {self.code} is not an array of numbers")
         return np.dtype(self.order + self.code)
 
 
 class Array:
-    """Stands in for numpy.ndarray, whose state is: version, shape, dtype, whether in Fortran's order, bytes."""
+    """Stands in for numpy.ndarray, whose state is: version, shape, dtype, whether in Fortran order, bytes."""
 
     array: NDArray[Any]
 
@@ -52,12 +52,12 @@ class Array:
 
 
 def empty_array(*ignored: object) -> Array:
-    """Stands in for numpy's _reconstruct; what the array holds comes with its state."""
+    """Stands in for numpy's _reconstruct; the content comes with the array's state."""
     return Array()
 
 
 def from_bytes(raw: bytes, dtype: Dtype, shape: tuple[int, ...], order: str, *ignored: object) -> NDArray[Any]:
-    """Stands in for _frombuffer, by which protocol 5 gives whole arrays."""
+    """Stands in for _frombuffer, with which protocol 5 stores whole arrays."""
     return np.frombuffer(raw, dtype.of_numbers()).reshape(shape, order="F" if order == "F" else "C")
 
 
@@ -68,7 +68,7 @@ def number(dtype: Dtype, raw: bytes) -> int | float:
 
 
 def latin1(value: str, encoding: str) -> bytes:
-    """How Python 3 spells bytes in old protocols; codecs.encode itself would open every codec there is."""
+    """Stands in for codecs.encode, with which old protocols store bytes; the original would allow every codec."""
     return value.encode("latin1")
 
 

@@ -1,7 +1,7 @@
-"""The images below a folder, one after the other: a folder is never held as a whole, however many files it has.
+"""The images below a folder, one at a time: a listing is never held in full, however many files there are.
 
-Every part of macs that reads a folder walks it by this module, so that training, calibration and prediction mean the
-same images by the same path.
+Every part of macs that reads a folder walks it with this module, so that training, calibration and prediction see the
+same images at the same path.
 """
 
 import os
@@ -15,20 +15,20 @@ from macs.data.pictures import SUFFIXES
 
 T = TypeVar("T")
 
-SORTED = 10_000  # entries of a folder that are held and sorted at a time: smaller folders come out in order
+SORTED = 10_000  # entries that are held and sorted at a time; smaller folders are fully sorted
 
 
 class FoundFile(NamedTuple):
-    """An image file; or a folder that cannot be listed, with the sentence that says why."""
+    """An image file; or a folder that cannot be listed, with the reason as a sentence."""
 
     path: Path
     trouble: str = ""
 
 
 def walk(folder: Path) -> Iterator[FoundFile]:
-    """Every image below a folder; hidden ones are left out, and links are followed unless they lead back up."""
+    """Every image below a folder; hidden files are skipped, and links are followed unless they lead back up."""
     start = os.path.realpath(folder)
-    levels = {start: (folder, entries(folder))}  # from the top down to where we are
+    levels = {start: (folder, entries(folder))}  # from the top folder down to the current one
     while levels:
         path, rest = levels[next(reversed(levels))]
         try:
@@ -54,16 +54,16 @@ def folders_in(folder: Path) -> list[str]:
 
 
 def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """What is in a folder but not hidden; sorted, in pieces."""
-    with os.scandir(folder) as found:
-        for piece in in_batches(found, SORTED):
+    """The entries of a folder that are not hidden, sorted in pieces of SORTED."""
+    with os.scandir(folder) as listing:
+        for piece in in_batches(listing, SORTED):
             yield from sorted((entry for entry in piece if entry.name[0] != "."), key=lambda entry: entry.name)
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that cannot be followed: reading it will say why
+    except OSError:  # a link that cannot be followed: the error comes when it is read
         return False
 
 
@@ -80,7 +80,7 @@ def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def printable_name(path: str | Path) -> str:
-    """A name that can be written as UTF-8; what of a name cannot is shown as \\x.. or \\u...."""
+    """A name that can be written as UTF-8; bytes and characters that cannot become \\x.. or \\u...."""
     try:
         return os.fsencode(path).decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # no file has such a name, but a user may still write it

@@ -6,17 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from macs.core.console import tell
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing keeps two processes apart
-    fcntl = None  # type: ignore[assignment]
+from macs.core.flock import fcntl
 
 
 @contextmanager
 def locked(file: Path, waiting: str) -> Iterator[None]:
     """Hold a lock file; if another process holds it, print `waiting` and wait until that process lets go or ends."""
-    if fcntl is None:
+    if fcntl is None:  # Windows: nothing keeps two processes apart
         yield
         return
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""What a training step minimises: one file per method.
+"""Training methods, which define the loss of a training step: one file per method.
 
-The training loop knows a method only through this class. Most methods are a `loss` of the logits; one that changes the
-images first (MixOE, DivOE) overrides `step`; one that must look at the network before training (Energy) overrides
+The training loop knows a method only through `Method`. Most methods are a `loss` of the logits; one that changes the
+images first (MixOE, DivOE) overrides `step`; one that must run the network before training (Energy) overrides
 `prepare`. A method's fields are its hyper-parameters: their annotations say which values they may have, and their
-defaults are its own authors' recipe.
+defaults are those of the method's authors.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from macs.core.settings import check
 
 @dataclass(frozen=True)
 class Batch:
-    """Augmented images and outliers, perhaps not as many, as N x 3 x H x W with pixels in [0, 1]."""
+    """Augmented images and outliers, each N x 3 x H x W with pixels in [0, 1]; their numbers may differ."""
 
     images: Tensor
     labels: Tensor
@@ -29,7 +29,7 @@ class Batch:
 
 
 class Step(NamedTuple):
-    """What a step minimises, and the logits that the progress line is computed from."""
+    """The loss to minimise, and the logits from which the metrics of the epoch are computed."""
 
     loss: Tensor
     logits_in: Tensor
@@ -39,7 +39,7 @@ class Step(NamedTuple):
 class Method:
     """Subclass it as a frozen dataclass, define `loss`, and register it with `@method("name")`."""
 
-    score: ClassVar[str] = "msp"  # the score that its authors detect with
+    score: ClassVar[str] = "msp"  # the score that its authors use for detection
     needs_outliers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Method:
         return None
 
     def prepare(self, net: nn.Module, batch: Batch) -> Self:
-        """The method with what it takes from the starting network; `batch` is the first one of training."""
+        """The method with the settings that it takes from the starting network; `batch` is the first of training."""
         return self
 
     def step(self, net: nn.Module, batch: Batch) -> Step:
@@ -64,18 +64,18 @@ class Method:
 
 
 def guarded(method: Method) -> AbstractContextManager[None]:
-    """A guard around the work of a method: whatever one of the user's own raises becomes one sentence."""
+    """A guard around a method's code: whatever a user's own method raises becomes a MacsError."""
     kind = type(method)
     ours = kind.__module__.startswith("macs.methods.")
     return nullcontext() if ours else users_code(f"The method {kind.__name__} failed")
 
 
 def check_step(step: Any, method: Method) -> None:
-    """Refuse what cannot be minimised: a step is a loss, one number with a gradient, and two sets of logits."""
-    whole = isinstance(step, Step) and all(isinstance(part, Tensor) for part in step)
-    if not whole or step.loss.numel() != 1 or not step.loss.requires_grad:
+    """Refuse a wrong step: it must be a loss, which is one number with a gradient, and two sets of logits."""
+    complete = isinstance(step, Step) and all(isinstance(part, Tensor) for part in step)
+    if not complete or step.loss.numel() != 1 or not step.loss.requires_grad:
         raise MacsError(
-            f"The method {type(method).__name__} gives no loss to minimise: return one number with a gradient."
+            f"The method {type(method).__name__} does not give a loss to minimise; return one number with a gradient."
         )
 
 
@@ -84,36 +84,36 @@ available = method.available
 
 
 def forward_together(net: nn.Module, images: Tensor, outliers: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits of both from one pass: batch norm must see the mixture, or outlier exposure weakens badly."""
+    """Logits of both from one pass: batch norm must see the mixture, or outlier exposure becomes much weaker."""
     logits = net(torch.cat([images, outliers])).float()
     return logits[: len(images)], logits[len(images) :]
 
 
 def build(name: str, settings: Mapping[str, Any] | None = None) -> Method:
     """The method of this name, or "module:Class", with the settings as its fields."""
-    chosen, given = method[name], settings or {}
-    if not (isinstance(chosen, type) and issubclass(chosen, Method) and is_dataclass(chosen)):
+    kind, values = method[name], settings or {}
+    if not (isinstance(kind, type) and issubclass(kind, Method) and is_dataclass(kind)):
         raise MacsError(f"{name} is not a method: it must be a dataclass and a subclass of macs.methods.Method.")
-    known = sorted(f.name for f in fields(chosen))
-    for setting in given:
+    known = sorted(f.name for f in fields(kind))
+    for setting in values:
         if setting not in known:
             raise unknown(f"setting of {name}", setting, known or ["none"])
-    lacking = [f.name for f in fields(chosen) if f.default is f.default_factory is MISSING and f.name not in given]
-    if lacking:
-        raise MacsError(f"{name} has no default for {', '.join(lacking)}; set it with --options.{lacking[0]}.")
+    missing = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING and f.name not in values]
+    if missing:
+        raise MacsError(f"{name} has no default for {', '.join(missing)}; set it with --options.{missing[0]}.")
     try:
-        return chosen(**given)
+        return kind(**values)
     except MacsError as error:
         raise MacsError(f"Among the settings of {name}, {error}") from None
 
 
-def name_of(chosen: Method) -> str:
-    """The name to build such a method by, in any process: our own, or "module:Class" for one that is not ours."""
-    ours = (name for name in modules_in(__name__) if method[name] is type(chosen))
-    return next(ours, f"{type(chosen).__module__}:{type(chosen).__qualname__}")
+def name_of(instance: Method) -> str:
+    """The name that builds such a method in any process: our own, or "module:Class" for one that is not ours."""
+    ours = (name for name in modules_in(__name__) if method[name] is type(instance))
+    return next(ours, f"{type(instance).__module__}:{type(instance).__qualname__}")
 
 
-def settings_of(chosen: Method) -> dict[str, Any]:
-    """The settings to build such a method with; those that are None are left out."""
-    values = {field.name: getattr(chosen, field.name) for field in fields(cast(Any, chosen))}
+def settings_of(instance: Method) -> dict[str, Any]:
+    """The settings that build such a method; those that are None are left out."""
+    values = {field.name: getattr(instance, field.name) for field in fields(cast(Any, instance))}
     return {name: value for name, value in values.items() if value is not None}

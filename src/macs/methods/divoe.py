@@ -3,8 +3,9 @@
     o' = argmax_{|o' - o| <= eps} CE(f(o'), uniform)          by projected gradient steps on the pixels
     L  = CE(f(x), y) + weight * CE(f(o' and o), uniform)
 
-The first `share` of each outlier batch starts at a uniform point of the eps ball and takes `steps` steps of `step_size`
-along the sign of the gradient, projected to the ball and to pixels in [0, 1], with the network in evaluation mode.
+The first `share` of each outlier batch starts at a uniformly random point of the eps ball and takes `steps` steps of
+`step_size` along the sign of the gradient, projected to the ball and to pixels in [0, 1]. The network is in evaluation
+mode meanwhile.
 
 Zhu, Geng, Yao, Liu, Niu, Sugiyama, Han: Diversified Outlier Exposure for Out-of-Distribution Detection via Informative
 Extrapolation, NeurIPS 2023.
@@ -40,14 +41,14 @@ class DiversifiedOutlierExposure(Method):
         return cross_entropy(logits_in, labels) + self.weight * outlier_exposure(logits_out)
 
     def extrapolate(self, net: nn.Module, outliers: Tensor) -> Tensor:
-        """The outliers moved inside their eps ball to where the network is least unsure."""
+        """The outliers moved inside their eps ball to where the network's prediction is farthest from uniform."""
         size = self.eps / 4 if self.step_size is None else self.step_size
         moved = (outliers + torch.empty_like(outliers).uniform_(-self.eps, self.eps)).clamp(0, 1)
         was_training = net.training
         net.eval()
         for _ in range(self.steps):
             moved.requires_grad_(True)
-            # Asking for the pixels' gradient alone spares that of every parameter.
+            # The gradient of the pixels alone: those of the parameters are not computed.
             (slope,) = torch.autograd.grad(outlier_exposure(net(moved).float()), moved)
             moved = moved.detach() + size * slope.sign()
             moved = torch.minimum(torch.maximum(moved, outliers - self.eps), outliers + self.eps).clamp(0, 1)

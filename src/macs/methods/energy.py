@@ -2,8 +2,8 @@
 
     L = CE(f(x), y) + weight * (mean max(0, E(x) - m_in)^2 + mean max(0, m_out - E(o))^2)
 
-The authors use m_in = -23 (CIFAR-10) or -27 (CIFAR-100) and m_out = -5, which fit their own classifiers. Without them
-the margins are the mean energies that the starting network gives to the first batch of training.
+The authors use m_in = -23 (CIFAR-10) or -27 (CIFAR-100) and m_out = -5, which fit their own classifiers. By
+default the margins are the mean energies of the first training batch under the starting network.
 
 Liu, Wang, Owens, Li: Energy-based Out-of-distribution Detection, NeurIPS 2020.
 """

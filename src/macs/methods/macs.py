@@ -1,4 +1,4 @@
-"""MaCS: outlier exposure, and a push on ID and outlier confidences until they are a margin apart.
+"""MaCS: outlier exposure, and a penalty that pushes ID and outlier confidences a margin apart.
 
     L = CE(f(x), y) + weight * CE(f(o), uniform) + margin_weight * W                          (paper, Eq. 5)
 
@@ -36,7 +36,7 @@ class MarginBoundedConfidence(Method):
 
     @property
     def gap_limit(self) -> float | None:
-        """The margin bounds MCD itself; by the other variant it bounds pairs, by the other reduction another sum."""
+        """The margin, if it bounds MCD itself; with `hinge` it bounds pairs, with reduction `paper` another sum."""
         return self.margin if (self.variant, self.reduction) == ("margin", "mean") else None
 
     def loss(self, logits_in: Tensor, labels: Tensor, logits_out: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class MarginBoundedConfidence(Method):
         return outlier_exposed + self.margin_weight * self.penalty(confidence(logits_in), confidence(logits_out))
 
     def penalty(self, conf_in: Tensor, conf_out: Tensor) -> Tensor:
-        """W of the variant."""
+        """The term W of this variant."""
         if self.variant == "hinge":
             return hinge_penalty(conf_in, conf_out, self.margin)
         if self.variant == "unbounded":

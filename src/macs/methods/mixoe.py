@@ -5,8 +5,8 @@
     mixup    mixed = lam * x + (1 - lam) * o
     cutmix   mixed = x with a patch of o; lam is the share of x that is left
 
-The bracket is the cross-entropy to the soft target lam * onehot(y) + (1 - lam) / K. Each outlier meets one ID image.
-ID and mixed images pass through the network one after the other, as its authors have it, so that batch norm sees each
+The bracket is the cross-entropy to the soft target lam * onehot(y) + (1 - lam) / K. Each outlier is mixed with one
+ID image. ID and mixed images pass through the network separately, as in the authors' code, so that batch norm sees each
 kind alone; `joint` passes them together.
 
 Zhang, Inkawhich, Linderman, Chen, Li: Mixture Outlier Exposure, WACV 2023.
@@ -52,7 +52,7 @@ def mixup(images: Tensor, outliers: Tensor, lam: float) -> tuple[Tensor, float]:
 
 
 def cutmix(images: Tensor, outliers: Tensor, lam: float) -> tuple[Tensor, float]:
-    """Paste one patch of every outlier; the patch may be cut off at the border, so lam comes back as the area left."""
+    """Paste one patch of every outlier; the border may cut it off, so lam is returned as the share of x left."""
     height, width = images.shape[-2:]
     cut_height, cut_width = int(height * math.sqrt(1 - lam)), int(width * math.sqrt(1 - lam))
     y, x = (int(torch.randint(edge, ())) for edge in (height, width))

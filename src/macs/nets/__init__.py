@@ -3,8 +3,8 @@
     net = macs.nets.build("wrn-40-2", classes=10)
     net = macs.nets.load("cifar10_wrn.pt", "wrn-40-2", classes=10)
 
-A new family is one new file here whose class is registered with `@net("family")`; a name then is the family and its
-numbers. Any other nn.Module that returns logits will do as well: pass it, or name it as "module:Class".
+A new family is one new file here whose class is registered with `@net("family")`; a network is named by its family and
+its numbers. Any other nn.Module that returns logits works too: pass it, or name it as "module:Class".
 """
 
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation

@@ -1,7 +1,7 @@
-"""Checkpoints: ours and the public ones in, ours out.
+"""Checkpoints: reads our files and the public ones, writes ours.
 
-Ours are safetensors files with a label, a JSON object in their metadata that says what was saved. Theirs are state
-dicts written by torch.save. Reading either runs no code from the file, nor code that the file names.
+Ours are safetensors files with a label, a JSON object in their metadata that describes the network. Public ones are
+state dicts written by torch.save. Reading either kind runs no code from the file and no code that the file names.
 """
 
 import json
@@ -28,50 +28,52 @@ from macs.nets._weights import remember_origin
 RUN_FILE = "net.safetensors"  # the network of a run folder
 FORMAT, VERSION = "macs-net", 3
 LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors itself
-DAMAGED = "is damaged or no checkpoint; copy or download it again"
+DAMAGED = "is damaged or not a checkpoint; copy or download it again"
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "ema", "model_ema", "state_dict_ema")
 State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class WeightsLabel:
-    """What a file says of itself; `name` is None in files that are not ours."""
+    """The description of a network in its file; `name` is None in files that are not ours."""
 
     name: str | None = None
     classes: int | None = None
     dropout: float | None = None
     class_names: tuple[str, ...] = ()
-    preparation: Preparation | None = None  # of our own networks, and of others that have one
+    preparation: Preparation | None = None  # of our own networks, and of users' networks that have one
     format: str = FORMAT
     version: int = VERSION
 
     @classmethod
-    def from_json(cls, told: Any) -> "WeightsLabel":
-        """What `save` wrote as JSON; a TypeError or a MacsError for anything else."""
-        if not isinstance(told, dict):
-            raise TypeError(told)
-        names, preparation, values = (told.pop(key, None) for key in ("class_names", "preparation", "normalisation"))
+    def from_json(cls, values: Any) -> "WeightsLabel":
+        """A label from the JSON that `save` wrote; a TypeError or a MacsError for anything else."""
+        if not isinstance(values, dict):
+            raise TypeError(values)
+        names, preparation, normalisation = (
+            values.pop(key, None) for key in ("class_names", "preparation", "normalisation")
+        )
         names = [] if names is None else names
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise TypeError(names)
         prepared = None if preparation is None else Preparation.from_dict(preparation)
-        if values is not None:  # before version 3 the normalisation stood alone
-            prepared = DEFAULT.normalised(Normalisation(**values))
-        label = cls(**told, class_names=tuple(names), preparation=prepared)
-        numbers_fit = type(label.classes) in (int, NoneType) and type(label.dropout) in (float, NoneType)
-        if not (isinstance(label.name, str) and numbers_fit and label.format == FORMAT and type(label.version) is int):
-            raise TypeError(told)
+        if normalisation is not None:  # files before version 3 have no preparation
+            prepared = DEFAULT.normalised(Normalisation(**normalisation))
+        label = cls(**values, class_names=tuple(names), preparation=prepared)
+        numeric = type(label.classes) in (int, NoneType) and type(label.dropout) in (float, NoneType)
+        if not (isinstance(label.name, str) and numeric and label.format == FORMAT and type(label.version) is int):
+            raise TypeError(values)
         return label
 
 
 def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> None:
-    """Write a network as safetensors, whole or not at all, with the names of its classes if they are given."""
+    """Write a network as safetensors, whole or not at all, with its class names if they are given."""
     require_net(net)
     path = user_path(path)
     if path.suffix != ".safetensors":
         raise MacsError(f"Cannot save a network as {path}: the name must end in .safetensors.")
     if kind_of(path) is not None:
-        output_file(path)  # which refuses to overwrite the network of a run
+        output_file(path)  # refuses to overwrite the network of a run
     classes = getattr(net, "classes", None)
     label = WeightsLabel(
         name=name_of(net),
@@ -80,7 +82,7 @@ def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> N
         class_names=tuple(map(str, class_names)),
         preparation=preparation_of(net),
     )
-    # Copies, since safetensors takes neither tied nor channels-last tensors.
+    # Copies, since safetensors accepts neither tied nor channels-last tensors.
     state = {
         key: value.detach().cpu().clone(memory_format=torch.contiguous_format)
         for key, value in net.state_dict().items()
@@ -100,9 +102,9 @@ def load(
 ) -> nn.Module:
     """A network with the weights of a file, or of the file in a run folder; every tensor must fit.
 
-    Takes our .safetensors, which know their name, classes and preparation, and state dicts in .pt, .pth or .ckpt files,
-    as the authors of OE, energy_ood, margin_ood and OpenOOD publish them. Those do not say how their inputs were
-    normalised: `normalisation` does, by a name from `nets.NORMALISATIONS` or as a `Normalisation`, or `preparation`.
+    Accepts our .safetensors, which record name, classes and preparation, and state dicts in .pt, .pth or .ckpt files,
+    as the authors of OE, energy_ood, margin_ood and OpenOOD publish them. State dicts do not say how their inputs were
+    normalised; give `normalisation`, as a name from `nets.NORMALISATIONS` or a `Normalisation`, or `preparation`.
     """
     path = _find(path)
     label, state = _read(path)
@@ -113,7 +115,7 @@ def load(
         raise MacsError(f"{path} does not say what it holds; give the network's name and its number of classes.")
     if dropout is None and name == label.name:
         dropout = label.dropout
-    told = normalisation is not None or preparation is not None or label.preparation is not None
+    normalised = normalisation is not None or preparation is not None or label.preparation is not None
     net = build(name, classes, dropout, normalisation, preparation or label.preparation)
     state = _our_names(state, net)
     if isinstance(net, Net) and (kernel := _other_stem(state, net)):
@@ -122,34 +124,35 @@ def load(
             f"ImageNet's, but our {name} is the variant for small images with a 3 x 3 stem; use other weights, or that "
             "network as your own module:Class."
         )
-    wrong = misfit(state, net.state_dict(), classes)
-    if wrong:
+    if why := misfit(state, net.state_dict(), classes):
         hint = "give the name and the classes that it was trained with"
         if label.name not in (None, name):
             hint = f"it was saved as {label.name}"
-        raise MacsError(f"{path} does not fit {name} with {classes} classes: {wrong}; {hint}.")
+        raise MacsError(f"{path} does not fit {name} with {classes} classes: {why}; {hint}.")
     for key, value in state.items():
         if not value.float().isfinite().all():
-            raise MacsError(f"{path} holds weights that are not finite ({key}): its training diverged, use another.")
+            raise MacsError(
+                f"{path} holds weights that are not finite ({key}): its training diverged; use another file."
+            )
     net.load_state_dict(state)
     remember_origin(net, str(path.resolve()))
-    if isinstance(net, Net) and not told and label.name is None and net.public_normalisation is None:
+    if isinstance(net, Net) and not normalised and label.name is None and net.public_normalisation is None:
         warn(
-            f"{path} does not say how its inputs were normalised, and public files of {name} differ in that: "
-            f"{USUAL!r} is assumed; say otherwise by nets.load(..., normalisation=NAME), or by --normalisation NAME of "
+            f"{path} does not say how its inputs were normalised, and public files of {name} differ in this: "
+            f"{USUAL!r} is assumed; to change it, use nets.load(..., normalisation=NAME), or --normalisation NAME of "
             f"evaluate and calibrate, with one of {', '.join(NORMALISATIONS)}."
         )
     return net
 
 
 def class_names(path: str | Path) -> tuple[str, ...]:
-    """The names of the classes that `save` wrote into a file, or into that of a run folder; empty if there are none."""
+    """The class names in a file that `save` wrote, or in the network of a run folder; empty if it has none."""
     path = _find(path)
     return _label(path).class_names if path.suffix == ".safetensors" else ()
 
 
 def _find(path: str | Path) -> Path:
-    """The file that a path means: itself, or the network in a run folder."""
+    """The file that a path refers to: itself, or the network in a run folder."""
     path = user_path(path)
     if kind_of(path) != "a folder":
         return input_file(path, "checkpoint")
@@ -159,7 +162,7 @@ def _find(path: str | Path) -> Path:
 
 
 def _read(path: Path) -> tuple[WeightsLabel, State]:
-    """The label and the tensors of a file, all of them of the plain kind."""
+    """The label and the tensors of a file; tensors that cannot be weights are refused."""
     try:
         if path.suffix == ".safetensors":
             label, state = _label(path), safetensors.torch.load_file(path)
@@ -177,13 +180,13 @@ def _read(path: Path) -> tuple[WeightsLabel, State]:
             what = "is too large for this machine's memory, or damaged"
         raise MacsError(f"{path} {what}.") from None
     for key, value in state.items():
-        if odd := _odd(value):
-            raise MacsError(f"{path} holds {odd} ({key}); save plain float tensors there.")
+        if kind := _unfit_kind(value):
+            raise MacsError(f"{path} holds {kind} ({key}); save plain float tensors there.")
     return label, state
 
 
-def _odd(value: Tensor) -> str:
-    """What makes a tensor unfit to be a weight; empty for a plain one."""
+def _unfit_kind(value: Tensor) -> str:
+    """The kind of a tensor that cannot be a weight; empty for a plain tensor."""
     kinds = {
         "a tensor without values": value.is_meta,
         "a nested tensor": value.is_nested,
@@ -191,35 +194,35 @@ def _odd(value: Tensor) -> str:
         "a quantised tensor": value.is_quantized,
         "complex numbers": value.is_complex(),
     }
-    return next((kind for kind, is_so in kinds.items() if is_so), "")
+    return next((kind for kind, applies in kinds.items() if applies), "")
 
 
 def _label(path: Path) -> WeightsLabel:
-    """What a safetensors file says of itself in its header: the length in 8 bytes, then that much JSON."""
+    """The label in the header of a safetensors file: 8 bytes that hold the length, then as much JSON."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         try:
             header = json.loads(file.read(length) if length <= LARGEST_HEADER else b"")
             text = header.get("__metadata__", {}).get("macs")
-            told = None if text is None else json.loads(text)
+            values = None if text is None else json.loads(text)
         except (AttributeError, TypeError, ValueError, RecursionError):
             raise MacsError(f"{path} {DAMAGED}.") from None
     if text is None:
         return WeightsLabel()
-    kind, version = (told.get("format"), told.get("version")) if isinstance(told, dict) else (None, None)
+    kind, version = (values.get("format"), values.get("version")) if isinstance(values, dict) else (None, None)
     if isinstance(kind, str) and kind != FORMAT:
         raise MacsError(f"{path} is not a network: it says that it is a {kind}.")
     if type(version) is int and version > VERSION:
         raise MacsError(f"{path} was written by a newer macs; upgrade to read it.")
     try:
-        return WeightsLabel.from_json(told)
+        return WeightsLabel.from_json(values)
     except (TypeError, MacsError):
         raise MacsError(f"{path} has a label that macs did not write: {text:.200}.") from None
 
 
 def _state_dict(content: Any, path: Path) -> State:
-    """The state dict in what torch.load gave, however training scripts wrapped theirs."""
-    for _ in range(4):  # wrappers in wrappers; a dict may even contain itself
+    """The state dict in the content of a file, unwrapped from the dicts that training scripts put around it."""
+    for _ in range(4):  # nested wrappers; a dict may even contain itself
         if _is_state(content):
             return dict(content)
         if not isinstance(content, dict):
@@ -239,45 +242,45 @@ def _is_state(content: Any) -> bool:
 
 
 def _our_names(state: State, net: nn.Module) -> State:
-    """Without the prefixes that wrappers of networks add (module., _orig_mod., ...), and with our names for others'."""
+    """The state without the prefixes of wrapped networks (module., _orig_mod., ...), and with our names."""
     public = net.public_names if isinstance(net, Net) else {}
     known = public.keys() | {key.partition(".")[0] for key in net.state_dict()}
     if "n_averaged" not in known:  # the counter of torch's averaged models
         state = {key: value for key, value in state.items() if key != "n_averaged"}
-    while len(first := {key.partition(".")[0] for key in state}) == 1 and not first & (known | state.keys()):
+    while len(prefixes := {key.partition(".")[0] for key in state}) == 1 and not prefixes & (known | state.keys()):
         state = {key.partition(".")[2]: value for key, value in state.items()}
     renamed = {".".join(public.get(part, part) for part in key.split(".")): value for key, value in state.items()}
     return renamed if len(renamed) == len(state) else state
 
 
 def _other_stem(state: State, net: Net) -> str:
-    """The kernel of a checkpoint's first convolution where it is not ours; empty if it is."""
+    """The kernel size of a checkpoint's first convolution if it differs from ours, else empty."""
     theirs, ours = state.get("conv1.weight"), net.state_dict().get("conv1.weight")
     if theirs is None or ours is None or theirs.ndim != 4 or theirs.shape[2:] == ours.shape[2:]:
         return ""
-    return _by(theirs.shape[2:])
+    return _dimensions(theirs.shape[2:])
 
 
 def misfit(state: State, expected: State, classes: int) -> str:
-    """What does not fit, in half a sentence; empty if all does."""
-    # Checkpoints of torch before 0.4.1 do not count batches, and torch then starts to.
+    """Why a state does not fit, as a clause of a sentence; empty if it fits."""
+    # Checkpoints of torch before 0.4.1 have no count of batches; torch then starts at 0.
     missing = [key for key in expected.keys() - state.keys() if not key.endswith("num_batches_tracked")]
     extra = state.keys() - expected.keys()
     if missing or extra:
         lacks = f"lacks {len(missing)} tensors (the first is {min(missing)})" if missing else ""
-        adds = f"has {len(extra)} tensors too many (the first is {min(extra):.100})" if extra else ""
-        return "it " + " and ".join(filter(None, (lacks, adds)))
+        surplus = f"has {len(extra)} tensors too many (the first is {min(extra):.100})" if extra else ""
+        return "it " + " and ".join(filter(None, (lacks, surplus)))
     wrong = [(key, state[key].shape, expected[key].shape) for key in state if state[key].shape != expected[key].shape]
     if wrong:
         if all(want[:1] == (classes,) and have[1:] == want[1:] for _, have, want in wrong):
             return f"it has {wrong[0][1][0]} classes"
         key, have, want = wrong[0]
-        return f"its {key} is {_by(have)} instead of {_by(want)}"
+        return f"its {key} is {_dimensions(have)} instead of {_dimensions(want)}"
     for key, value in state.items():
         if expected[key].is_floating_point() and not value.is_floating_point():
             return f"its {key} holds {value.dtype} instead of floating-point numbers"
     return ""
 
 
-def _by(shape: torch.Size) -> str:
+def _dimensions(shape: torch.Size) -> str:
     return " x ".join(map(str, shape)) or "a number"

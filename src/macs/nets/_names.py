@@ -14,12 +14,12 @@ from macs.data.preparation import Normalisation, Preparation
 from macs.nets._network import Net, set_dropout
 from macs.nets._normalise import Normalise
 
-MOST_CLASSES = 1_000_000  # beyond them a number is a slip, which would take all memory before anything could be said
+MOST_CLASSES = 1_000_000  # a larger number is a typing error and would exhaust the memory
 net: Registry[type[Net]] = Registry("macs.nets", "network")
 
 
 def available() -> list[str]:
-    """Names to build networks by; other numbers do too where the family has them."""
+    """Names of networks to build; a family may have others, with other numbers."""
     return [name for family in net.available() for name in net[family].examples]
 
 
@@ -30,12 +30,12 @@ def build(
     normalisation: Normalisation | str | None = None,
     preparation: Preparation | None = None,
 ) -> nn.Module:
-    """A network with fresh weights; without `dropout` it has its authors', without `normalisation` that of "oe".
+    """A network with new random weights; by default it has its authors' dropout and the normalisation "oe".
 
-    `preparation` says how pictures become pixels for it, mean and std included unless `normalisation` gives them.
+    `preparation` says how pictures become pixels for it; its mean and std count unless `normalisation` is given.
     """
     if not isinstance(name, str):
-        raise MacsError(f"A network is named by a text, not by a value of type {type(name).__name__}.")
+        raise MacsError(f"A network must be named by a string, not by a value of type {type(name).__name__}.")
     if isinstance(classes, bool) or not isinstance(classes, int | np.integer):
         raise MacsError(f"The number of classes must be a whole number, not {classes!r}.")
     if classes < 2:
@@ -56,24 +56,24 @@ def build(
         raise MacsError(f"Cannot build {name!r}: {usage}.") from None
     if ":" in name:
         with users_code(f"Cannot build {name!r} by calling it with classes={classes}"):
-            made = make(**options)
+            module = make(**options)
     else:
-        made = make(*numbers, **options)
-    if not isinstance(made, nn.Module):
+        module = make(*numbers, **options)
+    if not isinstance(module, nn.Module):
         raise MacsError(f"Cannot build {name!r}: {usage}.")
     if dropout is not None and not takes_dropout:
-        set_dropout(made, dropout)
+        set_dropout(module, dropout)
     if preparation is not None:
-        cast("Any", made).preparation = preparation
+        cast("Any", module).preparation = preparation
     if normalisation is not None:
-        if not isinstance(made, Net):
+        if not isinstance(module, Net):
             raise MacsError(f"{name} is your own network and normalises its pixels itself; leave the setting out.")
-        made.normalise = Normalise(normalisation)
-    return made
+        module.normalise = Normalise(normalisation)
+    return module
 
 
 def _find(name: str) -> tuple[Callable[..., nn.Module], list[int], str]:
-    """What to call, with which numbers, and how to name it rightly."""
+    """The class or function of a name, its numbers, and a hint on how to write the name correctly."""
     if ":" in name:
         return net[name], [], "it must be an nn.Module, or a function that makes one, called with classes=... alone"
     family, *numbers = name.split("-")

@@ -1,4 +1,4 @@
-"""What all networks share, and the few questions that may be asked of any nn.Module that returns logits."""
+"""The base class of our networks, and functions for any nn.Module that returns logits."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
@@ -20,37 +20,37 @@ DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropou
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout, but several times as fast on a CPU, where drawing a random number for each activation is slow.
+    """nn.Dropout, but several times as fast on a CPU, where drawing one random number per activation is slow.
 
-    One 64-bit draw of torch's generator decides on eight activations. The rate is rounded to 1/256, and what is kept
-    is scaled by the rounded rate, so that the expectation is exact.
+    One 64-bit draw of torch's generator decides on eight activations. The rate is rounded to 1/256, and the remaining
+    activations are scaled by the rounded rate, so that the expectation is exact.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0 or x.device.type != "cpu" or not _is_dense(x):
             return super().forward(x)
-        kept, scale = _kept(x, self.p)
-        return x * kept.mul_(scale)
+        mask, scale = _dropout_mask(x, self.p)
+        return x * mask.mul_(scale)
 
 
 class ReluDropout(nn.Dropout):
-    """relu, in place, and dropout at once. On a CPU one tensor is kept for both their gradients, and no mask:
+    """relu, in place, and dropout in one step. On a CPU the output serves for both gradients, and no mask is stored:
 
-    y = scale * kept * relu(x),    dy/dx = scale where y > 0, else 0
+    y = scale * mask * relu(x),    dy/dx = scale where y > 0, else 0
     """
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0 or x.device.type != "cpu" or not _is_dense(x):
             return super().forward(relu(x, inplace=True))
-        passed: Tensor = _ReluDropout.apply(x, self.p)
-        return passed
+        y: Tensor = _ReluDropout.apply(x, self.p)
+        return y
 
 
 class _ReluDropout(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
-        kept, ctx.scale = _kept(x, rate)
-        torch.addcmul(x.new_zeros(()), x.relu_(), kept, value=ctx.scale, out=x)
+        mask, ctx.scale = _dropout_mask(x, rate)
+        torch.addcmul(x.new_zeros(()), x.relu_(), mask, value=ctx.scale, out=x)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
         return x
@@ -63,8 +63,8 @@ class _ReluDropout(Function):
         return slope.mul_(ctx.scale), None
 
 
-def _kept(x: Tensor, rate: float) -> tuple[Tensor, float]:
-    """Ones and zeros in the shape and memory order of x, and the factor that makes up for the zeros."""
+def _dropout_mask(x: Tensor, rate: float) -> tuple[Tensor, float]:
+    """Ones and zeros in the shape and memory order of x, and the factor that compensates for the zeros."""
     dropped = min(max(round(rate * 256), 1), 255)
     draws = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
     numbers = draws.view(torch.uint8)[: x.numel()].as_strided(x.shape, x.stride())
@@ -82,9 +82,9 @@ class Net(nn.Module):
     `fc` and `features`, which begins with `self.normalise`.
     """
 
-    examples: ClassVar[tuple[str, ...]] = ()  # names worth typing
+    examples: ClassVar[tuple[str, ...]] = ()  # names that `available` lists
     public_names: ClassVar[dict[str, str]] = {}  # parts of names in public checkpoints -> ours
-    public_normalisation: ClassVar[str | None] = USUAL  # of public checkpoints; None where they do not agree
+    public_normalisation: ClassVar[str | None] = USUAL  # of public checkpoints; None if they differ
     fc: nn.Linear
 
     def __init__(self, name: str, classes: int) -> None:
@@ -95,7 +95,7 @@ class Net(nn.Module):
 
     @property
     def preparation(self) -> Preparation:
-        """How a picture becomes the pixels that the network takes, with the mean and std of its first layer."""
+        """How a picture becomes the network's input, with the mean and std of its first layer."""
         if not isinstance(self.normalise, Normalise):
             kind = type(self.normalise).__name__
             raise MacsError(
@@ -134,7 +134,7 @@ class Net(nn.Module):
 
 
 def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """A convolution that keeps the image's size but for the stride; a batch norm beside it makes a bias idle."""
+    """A convolution that changes the size by the stride alone; it has no bias, which batch norm makes redundant."""
     return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
 
 
@@ -143,8 +143,8 @@ def conv_norm(conv: nn.Conv2d, norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
 
         (conv(x) - mean) / sqrt(var + eps) * weight + bias
 
-    Neither layer is called then, so that hooks on them are silent in inference mode, though not under torch.no_grad.
-    Under autocast they are called: rounded to bf16, scaled weights would not say the same.
+    In inference mode neither layer is called, so that hooks on them do not run; under torch.no_grad they do. Under
+    autocast both layers are called: scaled weights, rounded to bf16, would give other results.
     """
     rounds = torch.is_autocast_enabled(x.device.type)
     if norm.training or rounds or not torch.is_inference_mode_enabled():
@@ -157,23 +157,23 @@ def conv_norm(conv: nn.Conv2d, norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
 
 
 def name_of(net: nn.Module) -> str:
-    """The name to build such a network by: "wrn-40-2", or "module:Class" for one that is not ours."""
+    """The name that builds such a network: "wrn-40-2", or "module:Class" for one that is not ours."""
     return net.name if isinstance(net, Net) else f"{type(net).__module__}:{type(net).__qualname__}"
 
 
 def preparation_of(net: nn.Module) -> Preparation | None:
-    """What a network says of the pictures that it takes; None for one that says nothing, as others' need not."""
+    """The preparation that a network declares; a user's own need not, and then it is None."""
     if isinstance(net, Net):
         return net.preparation
-    said = getattr(net, "preparation", None)
-    return said if isinstance(said, Preparation) else None
+    declared = getattr(net, "preparation", None)
+    return declared if isinstance(declared, Preparation) else None
 
 
 def preparation_for(net: nn.Module, images: ImageSet) -> Preparation:
-    """How pictures must become pixels for a network that was trained or calibrated on these images.
+    """The preparation of pictures for a network that was trained or calibrated on these images.
 
-    As these did, where that is known; otherwise as the network says, if it speaks of images of this size; otherwise by
-    the default for this size. Mean and std are always the network's own.
+    It is that of the images, if they have one; else the network's own, if it is for this size; else the default for
+    this size. Mean and std are always the network's own.
     """
     own = preparation_of(net) or DEFAULT
     geometry = images.preparation or (own if own.size == images.size else Preparation(images.size))
@@ -183,8 +183,8 @@ def preparation_for(net: nn.Module, images: ImageSet) -> Preparation:
 def set_dropout(net: nn.Module, dropout: float, size: int | None = None) -> None:
     """Give every dropout layer of a network this rate.
 
-    Dropout that is no layer, such as a call of torch.nn.functional.dropout, cannot be set. Where it should be 0 and is
-    not, a warning says so: with the `size` of images that is found out, and without it may be.
+    Dropout that is not a layer, such as a call of torch.nn.functional.dropout, cannot be set. At a rate of 0, a
+    warning points it out: with the `size` of images it is detected, without it the warning says that it may exist.
     """
     layers = [module for module in net.modules() if isinstance(module, DROPOUTS)]
     if dropout and not layers:
@@ -196,15 +196,15 @@ def set_dropout(net: nn.Module, dropout: float, size: int | None = None) -> None
     if size is not None and _is_random(net, size):
         warn(
             f"{name_of(net)} is still random in training mode with all its dropout layers at 0: it has dropout that is "
-            "no layer, or something like it; set that in its own code."
+            "not a layer, or another source of randomness; set that in its own code."
         )
     if size is None and not layers:
-        warn(f"{name_of(net)} has no dropout layer to set to 0; if it has dropout that is no layer, that stays.")
+        warn(f"{name_of(net)} has no dropout layer to set to 0; dropout that is not a layer stays active.")
 
 
 @torch.no_grad()
 def _is_random(net: nn.Module, size: int) -> bool:
-    """Whether two passes in training mode differ; norm layers stay in evaluation mode, so that nothing is learned."""
+    """Whether two passes in training mode differ; norm layers stay in evaluation mode, so that they do not change."""
     modes = {module: module.training for module in net.modules()}
     try:
         for module in modes:
@@ -218,14 +218,14 @@ def _is_random(net: nn.Module, size: int) -> bool:
 
 
 def require_net(net: object) -> nn.Module:
-    """The network that a caller gave, or the sentence for what is none."""
+    """The argument if it is a network, else an error."""
     if not isinstance(net, nn.Module):
         raise MacsError(f"A network must be an nn.Module, not of type {type(net).__name__}; make one with nets.build.")
     return net
 
 
 def logits_of(net: nn.Module, pixels: Tensor) -> Tensor:
-    """The N x K logits of N images. What a network that is not ours does wrong becomes one sentence with its name."""
+    """The N x K logits of N images. Errors and wrong outputs of a user's own network become MacsErrors that name it."""
     if isinstance(net, Net):
         ours: Tensor = net(pixels)
         return ours
@@ -235,9 +235,9 @@ def logits_of(net: nn.Module, pixels: Tensor) -> Tensor:
 
 
 def _checked(net: nn.Module, pixels: Tensor, logits: object) -> Tensor:
-    """What a network returned, if it is logits."""
+    """The output of a network if it has the form of logits, else an error."""
     if torch.compiler.is_compiling() and isinstance(logits, Tensor):
-        return logits  # a graph in the making has no numbers to look at, and the number of images stays open
+        return logits  # a graph that is being traced has no values, and its number of images is symbolic
     if not isinstance(logits, Tensor):
         raise MacsError(f"{name_of(net)} returns a {type(logits).__name__}; return the logits alone, a tensor.")
     shape, images = tuple(logits.shape), len(pixels)
@@ -254,29 +254,29 @@ def _checked(net: nn.Module, pixels: Tensor, logits: object) -> Tensor:
 
 
 def running(net: nn.Module, pixels: Tensor) -> AbstractContextManager[None]:
-    """A guard around the run of a network: whatever one of the user's own raises becomes one sentence."""
+    """A guard around a forward pass: whatever a user's own network raises becomes a MacsError."""
     if isinstance(net, Net):
         return nullcontext()
     return users_code(f"{name_of(net)} cannot take {' x '.join(map(str, pixels.shape[2:]))} images")
 
 
 def features_of(net: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
-    """The N x D features, which are what the last linear layer is fed, and the N x K logits, from one pass."""
+    """The N x D features, which are the inputs of the last linear layer, and the N x K logits, from one pass."""
     _, features, logits = through_head(net, pixels)
     return features, logits
 
 
 def through_head(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Tensor]:
-    """The last linear layer, the N x D features that it was fed, and the N x K logits, from one pass.
+    """The last linear layer, its N x D inputs (the features), and the N x K logits, from one pass.
 
-    Our networks say themselves where they split, and so do those with timm's `forward_features`, `forward_head` and
-    `get_classifier`. Of any other network it is the linear layer that ran last.
+    Our networks define it, and so do those with timm's `forward_features`, `forward_head` and `get_classifier`. For any
+    other network it is the linear layer that ran last.
     """
     if isinstance(net, Net):
         features = net.features(pixels)
         return net.head, features, net.head(features)
     classifier = _timm_classifier(net)
-    return _split(net, classifier, pixels) if isinstance(classifier, nn.Linear) else _watched(net, pixels)
+    return _split(net, classifier, pixels) if isinstance(classifier, nn.Linear) else _with_hooks(net, pixels)
 
 
 def _timm_classifier(net: Any) -> object:
@@ -291,22 +291,22 @@ def _split(net: Any, head: nn.Linear, pixels: Tensor) -> tuple[nn.Linear, Tensor
         return head, features, _checked(net, pixels, head(features))
 
 
-def _watched(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Tensor]:
-    """By hooks on every linear layer, which tell what each was fed."""
-    ran: list[tuple[nn.Linear, Tensor]] = []
+def _with_hooks(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Tensor]:
+    """The same, from hooks on every linear layer that record its input."""
+    last: list[tuple[nn.Linear, Tensor]] = []
 
-    def keep(module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+    def record(module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         if isinstance(module, nn.Linear):
-            ran[:] = [(module, inputs[0] if inputs else named["input"])]
+            last[:] = [(module, inputs[0] if inputs else named["input"])]
 
     linear = [module for module in net.modules() if isinstance(module, nn.Linear)]
-    hooks = [module.register_forward_pre_hook(keep, with_kwargs=True) for module in linear]
+    hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in linear]
     try:
         logits = logits_of(net, pixels)
     finally:
         for hook in hooks:
             hook.remove()
-    if not ran:
+    if not last:
         raise MacsError(f"{name_of(net)} has no linear layer to take features from; use a score of the logits.")
-    head, features = ran[0]
+    head, features = last[0]
     return head, features.flatten(1), logits

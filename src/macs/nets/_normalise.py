@@ -1,8 +1,7 @@
-"""The first layer of our networks: (pixels - mean) / std by channel.
+"""The first layer of our networks: (pixels - mean) / std per channel.
 
-Weights mean nothing without mean and std: a network that is fed pixels normalised in another way answers, but answers
-wrongly. So they are part of a network's preparation, travel in every file that holds one, and are known by name for
-the public files.
+Weights belong to a mean and std: with another normalisation, a network still gives an output, but a wrong one. So mean
+and std are part of a network's preparation, are stored in every file that holds one, and have names for public files.
 """
 
 import torch
@@ -15,17 +14,17 @@ from macs.data.preparation import DEFAULT, NORMALISATIONS, Normalisation
 USUAL = "oe"
 
 
-def normalisation(given: Normalisation | str) -> Normalisation:
-    """A normalisation as such, or by its public name."""
-    if isinstance(given, str):
-        if given not in NORMALISATIONS:
-            raise unknown("normalisation", given, list(NORMALISATIONS))
-        return NORMALISATIONS[given]
-    return DEFAULT.normalised(given).normalisation
+def normalisation(values: Normalisation | str) -> Normalisation:
+    """A normalisation, given as its values or by its public name."""
+    if isinstance(values, str):
+        if values not in NORMALISATIONS:
+            raise unknown("normalisation", values, list(NORMALISATIONS))
+        return NORMALISATIONS[values]
+    return DEFAULT.normalised(values).normalisation
 
 
 class Normalise(nn.Module):
-    """(pixels - mean) / std by channel, as the first layer: nobody has to normalise, and nobody can forget to."""
+    """(pixels - mean) / std per channel, as the first layer, so that normalisation cannot be forgotten."""
 
     mean: Tensor
     std: Tensor
@@ -33,18 +32,18 @@ class Normalise(nn.Module):
     def __init__(self, values: Normalisation | str = USUAL) -> None:
         super().__init__()
         values = normalisation(values)
-        # Not persistent, so that the state dict has the names of the public checkpoints and no others.
+        # Not persistent, so that the state dict has exactly the names of the public checkpoints.
         self.register_buffer("mean", torch.tensor(values.mean).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(values.std).view(3, 1, 1), persistent=False)
 
     @property
     def values(self) -> Normalisation:
-        """What the layer really does, even if its buffers were changed by hand, in the fewest digits that say it."""
+        """The values of the buffers, even if they were changed by hand, in the fewest digits that identify them."""
         mean, std = (buffer.detach().float().cpu().flatten().expand(3).numpy() for buffer in (self.mean, self.std))
         (r, g, b), (dr, dg, db) = ([float(str(value)) for value in part] for part in (mean, std))
         return Normalisation((r, g, b), (dr, dg, db))
 
     def forward(self, pixels: Tensor) -> Tensor:
-        if not pixels.is_floating_point():  # bytes would pass through the arithmetic and give nonsense
+        if not pixels.is_floating_point():  # bytes would not fail, but give wrong outputs
             raise MacsError(f"A network takes float pixels in [0, 1], not {pixels.dtype}: divide the bytes by 255.")
         return (pixels - self.mean) / self.std

@@ -1,4 +1,4 @@
-"""What weights are known by: a hash of them, and where they came from."""
+"""The identity of weights: their hash, and where they came from."""
 
 import hashlib
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from macs.data.spec import MEMORY
 
 
 class Origin(NamedTuple):
-    """Where weights came from, which is MEMORY if nobody knows; their hash; and the seed that decided random ones."""
+    """Where weights came from, MEMORY if unknown; their hash; and the seed of random ones."""
 
     source: str
     weights: str
@@ -18,7 +18,7 @@ class Origin(NamedTuple):
 
 
 def weights_hash(net: nn.Module) -> str:
-    """Twelve hexadecimal digits that differ where a weight or its name does."""
+    """Twelve hexadecimal digits of a SHA-256 over the names and values of all weights."""
     digest, state = hashlib.sha256(), sorted(net.state_dict().items())
     digest.update(repr([name for name, _ in state]).encode())
     for _, value in state:
@@ -27,11 +27,11 @@ def weights_hash(net: nn.Module) -> str:
 
 
 def remember_origin(net: nn.Module, source: str, seed: int | None = None) -> None:
-    """Let a network, and every copy of it, know where the weights that it has now came from."""
+    """Record on a network, and thereby on its copies, where its present weights came from."""
     object.__setattr__(net, "macs_origin", Origin(source, weights_hash(net), seed))
 
 
 def origin_of(net: nn.Module) -> Origin:
-    """Where a network's weights came from, if they are still those; else they are known by their hash alone."""
-    weights, told = weights_hash(net), getattr(net, "macs_origin", None)
-    return told if isinstance(told, Origin) and told.weights == weights else Origin(MEMORY, weights)
+    """The recorded origin of a network's weights if they have not changed since, else their hash alone."""
+    weights, recorded = weights_hash(net), getattr(net, "macs_origin", None)
+    return recorded if isinstance(recorded, Origin) and recorded.weights == weights else Origin(MEMORY, weights)

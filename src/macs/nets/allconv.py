@@ -1,4 +1,4 @@
-"""AllConv: nine convolutions, two poolings, no residual; the second network of the outlier exposure papers.
+"""AllConv: nine convolutions, two poolings, no residual connections; the second network of the outlier exposure papers.
 
 Springenberg, Dosovitskiy, Brox, Riedmiller: Striving for Simplicity, ICLR 2015 workshop; with batch norm and GELU as in
 Hendrycks, Mazeika, Dietterich: Deep Anomaly Detection with Outlier Exposure, ICLR 2019.
@@ -14,7 +14,7 @@ from macs.core.errors import MacsError
 from macs.nets import Net, net
 from macs.nets._network import Dropout, conv_norm
 
-SMALLEST = 12  # pixels that two poolings and an unpadded convolution leave one of
+SMALLEST = 12  # pixels, of which two poolings and an unpadded convolution leave one
 
 
 class QuickGELU(nn.Module):
@@ -34,7 +34,7 @@ class AllConv(Net):
         self.trunk = nn.Sequential(
             *(*_layer(3, 96), *_layer(96, 96), *_layer(96, 96), nn.MaxPool2d(2), Dropout(dropout)),
             *(*_layer(96, 192), *_layer(192, 192), *_layer(192, 192), nn.MaxPool2d(2), Dropout(dropout)),
-            # The padding of 1x1 convolutions is odd (it frames the map with constants), but it is what was trained.
+            # Padding 1x1 convolutions is unusual (it frames the map with constants), but the public weights need it.
             *(*_layer(192, 192, padding=0), *_layer(192, 192, size=1), *_layer(192, 192, size=1)),
         )
         self.fc = nn.Linear(192, classes)
@@ -47,7 +47,7 @@ class AllConv(Net):
         layers = iter(self.trunk)
         for layer in layers:
             x = conv_norm(layer, cast(nn.BatchNorm2d, next(layers)), x) if isinstance(layer, nn.Conv2d) else layer(x)
-        # 32 x 32 pixels make a 10 x 10 map, of which the public network sees only the upper left 8 x 8.
+        # 32 x 32 pixels give a 10 x 10 map, of which the public network uses only the upper left 8 x 8.
         return avg_pool2d(x, min(8, *x.shape[2:])).mean(dim=(2, 3))
 
 

@@ -1,9 +1,9 @@
-"""Densely connected networks with the stem for small images: every layer sees the outputs of all before it.
+"""Densely connected networks with the stem for small images: every layer takes the outputs of all before it.
 
-    x -> [conv2(relu(bn2(conv1(relu(bn1(x)))))), x]               four stages of such; between them, half the channels
+    x -> [conv2(relu(bn2(conv1(relu(bn1(x)))))), x]                 in four stages; between them, half the channels
 
 Huang, Liu, van der Maaten, Weinberger: Densely Connected Convolutional Networks, CVPR 2017. Parameter names are those
-of the public CIFAR implementation, whose last layer is called linear, and so is the order: new channels stand first.
+of the public CIFAR implementation, whose last layer is called linear; as there, new channels come first.
 """
 
 from typing import ClassVar
@@ -45,7 +45,7 @@ class Transition(nn.Module):
 
 @net("densenet")
 class DenseNet(Net):
-    """The variant for small images, as for CIFAR: a 3x3 stem, not ImageNet's 7x7 convolution and max-pool."""
+    """The variant for small images, such as CIFAR's: a 3x3 stem, not ImageNet's 7x7 convolution and max-pool."""
 
     examples: ClassVar = tuple(f"densenet-{depth}" for depth in LAYERS)
     public_names: ClassVar = {"linear": "fc"}
@@ -76,5 +76,5 @@ class DenseNet(Net):
 
 
 def _stage(layers: int, width: int) -> tuple[nn.Sequential, int]:
-    """Layers of one resolution, and how many channels come out."""
+    """Layers of one resolution, and their number of output channels."""
     return nn.Sequential(*(Layer(width + GROWTH * i) for i in range(layers))), width + GROWTH * layers

@@ -1,6 +1,6 @@
 """Residual networks with the stem for small images: a 3x3 convolution and no pooling before the first block.
 
-    x -> relu(shortcut(x) + bn2(conv2(relu(bn1(conv1(x))))))                                        four stages of such
+    x -> relu(shortcut(x) + bn2(conv2(relu(bn1(conv1(x))))))                                             in four stages
 
 He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, CVPR 2016. Parameter names are those of the public
 CIFAR implementations, whose last layer is called fc or linear.
@@ -36,7 +36,7 @@ class ResidualBlock(nn.Module):
 
 @net("resnet")
 class ResNet(Net):
-    """The variant for small images, as for CIFAR: a 3x3 stem, not ImageNet's 7x7 convolution and max-pool."""
+    """The variant for small images, such as CIFAR's: a 3x3 stem, not ImageNet's 7x7 convolution and max-pool."""
 
     examples: ClassVar = tuple(f"resnet-{depth}" for depth in BLOCKS)
     public_names: ClassVar = {"linear": "fc", "downsample": "shortcut"}

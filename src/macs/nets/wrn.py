@@ -1,6 +1,6 @@
 """Wide residual networks for small images: wrn-d-k has d convolutional layers, k times as wide as a plain ResNet's.
 
-    x -> x + conv2(dropout(relu(bn2(conv1(relu(bn1(x)))))))                    three groups of (d - 4) / 6 such blocks
+    x -> x + conv2(dropout(relu(bn2(conv1(relu(bn1(x)))))))                    in three groups of (d - 4) / 6 blocks
 
 Zagoruyko, Komodakis: Wide Residual Networks, BMVC 2016. Parameter names are those of the public checkpoints.
 """
@@ -30,7 +30,7 @@ class WideBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         active = relu(self.bn1(x), inplace=True)
-        # Where the width changes, the shortcut too starts behind the activation.
+        # If the width changes, the shortcut also starts after the activation.
         shortcut = x if self.convShortcut is None else self.convShortcut(active)
         change: Tensor = self.conv2(self.relu_dropout(conv_norm(self.conv1, self.bn2, active)))
         return change.add_(shortcut)
@@ -45,9 +45,9 @@ class WideResNet(Net):
             what = "the depth must be 6 n + 4 (10, 16, ..., 28, 34, 40) and the width at least 1"
             raise MacsError(f"Cannot build 'wrn-{depth}-{width}': {what}.")
         blocks, widths = (depth - 4) // 6, (16, 16 * width, 32 * width, 64 * width)
-        size = 18 * blocks * sum(each**2 for each in widths[1:]) + widths[3] * classes
-        if size > MOST_PARAMETERS:  # said before they are allocated
-            limit = f"about {size:.0e} parameters, and {MOST_PARAMETERS:.0e} is the most that is built"
+        size = 18 * blocks * sum(channels**2 for channels in widths[1:]) + widths[3] * classes
+        if size > MOST_PARAMETERS:  # refused before they are allocated
+            limit = f"about {size:.0e} parameters, but {MOST_PARAMETERS:.0e} is the limit"
             raise MacsError(f"wrn-{depth}-{width} with {classes} classes would have {limit}; check its numbers.")
         super().__init__(f"wrn-{depth}-{width}", classes)
         self.conv1 = conv(3, 16, 3)

@@ -1,4 +1,4 @@
-"""Training: the recipe, the spec, the loop, and the run folder that keeps what came of it."""
+"""Training: the recipe, the spec, the loop, and the run folder that holds the results."""
 
 from typing import TYPE_CHECKING
 

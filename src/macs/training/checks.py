@@ -1,4 +1,4 @@
-"""What could only fail later in a training, or worse, not fail, is refused; what is likely a mistake is pointed out."""
+"""Checks before a training: errors for what would fail later or go wrong silently, warnings for likely mistakes."""
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from macs.training.runs import RunFolder
 
 
 def check_fitness(net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: Recipe, method: Method) -> None:
-    """Do network, images and method fit each other?"""
+    """Refuse a network, images and a method that do not fit each other."""
     if train.labels is None:
         raise MacsError(f"{train.name} has no labels; a folder needs one sub-folder per class.")
     if method.needs_outliers and outliers is None:
@@ -26,14 +26,16 @@ def check_fitness(net: nn.Module, train: ImageSet, outliers: ImageSet | None, re
         raise MacsError(f"{methods.name_of(method)} needs outliers, so batch_out must be at least 1.")
     if outliers is not None and outliers.size != train.size:
         sizes = f"{train.name} is {train.size} pixels wide and {outliers.name} {outliers.size}"
-        raise MacsError(f"Images and outliers must have one size, but {sizes}.")
+        raise MacsError(f"Images and outliers must have one size, but {sizes}; load both at the same size.")
     if outliers is not None and same_pixels(outliers, train):
         raise MacsError(
             f"The outliers of {outliers.name} are the training images of {train.name} themselves; "
             "give images that belong to no class."
         )
     if not any(parameter.requires_grad for parameter in net.parameters()):
-        raise MacsError(f"{nets.name_of(net)} has no weights to train: all are frozen, or there are none.")
+        raise MacsError(
+            f"{nets.name_of(net)} has no weights to train: all are frozen, or there are none; unfreeze some."
+        )
     with torch.no_grad():
         logits = nets.logits_of(net.eval(), torch.zeros(1, 3, train.size, train.size, device=device_of(net)))
     if not logits.isfinite().all():
@@ -43,22 +45,22 @@ def check_fitness(net: nn.Module, train: ImageSet, outliers: ImageSet | None, re
         raise MacsError(
             f"{nets.name_of(net)} has {outputs} outputs, but the labels of {train.name} go up to {train.labels.max()}."
         )
-    idle = outputs - len(np.unique(train.labels))
-    if idle:
+    unused = outputs - len(np.unique(train.labels))
+    if unused:
         warn(
-            f"{nets.name_of(net)} has {outputs} outputs, but no image of {train.name} belongs to {idle} of them; "
-            f"a network for these images has {outputs - idle}."
+            f"{nets.name_of(net)} has {outputs} outputs, but no image of {train.name} belongs to {unused} of them; "
+            f"a network for these images has {outputs - unused}."
         )
 
 
 def divergence(recipe: Recipe, method: Method, epoch: int, step: int, folder: RunFolder | None) -> str:
-    """What is known about a loss that is not finite; the cause is not."""
-    kept = f" {folder.path} keeps the last finished epoch." if folder else ""
+    """The message for a loss that is not finite, with the settings that may have caused it."""
+    progress = f" {folder.path} keeps the last finished epoch." if folder else ""
     large = [*unusual(recipe), *unusual(method)]
     suspects = (
-        f"what is unusually large is {', '.join(large)}"
+        f"these settings are unusually large: {', '.join(large)}"
         if large
         else f"no setting is unusually large, so check the learning rate ({recipe.lr:g}) and the starting weights"
     )
     where = f"in epoch {epoch + 1}, by step {step + 1}"
-    return f"The loss of {methods.name_of(method)} is not finite any more {where}; {suspects}.{kept}"
+    return f"The loss of {methods.name_of(method)} is not finite {where}; {suspects}.{progress}"

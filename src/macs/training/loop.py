@@ -1,7 +1,7 @@
 """One loop for pretraining and fine-tuning.
 
-The randomness of an epoch is a function of the seed and the epoch's number alone. So a run that was killed and resumed
-ends with the same bits as one that was not, and no state of a random generator has to be kept.
+The randomness of an epoch depends on the seed and the epoch's number alone. So a run that was killed and resumed ends
+with the same bits as one that was not, and no state of a random generator has to be stored.
 """
 
 import math
@@ -33,7 +33,7 @@ from macs.training.spec import TrainingSpec
 from macs.training.state import images_of, restore, state_of
 from macs.training.tally import Tally
 
-LOOK_EVERY = 10  # steps between looks at the loss, each of which makes a GPU wait
+READ_EVERY = 10  # steps between reads of the loss, each of which makes a GPU wait
 
 
 def pretrain(
@@ -45,7 +45,7 @@ def pretrain(
     resume: bool = False,
     progress: bool = True,
 ) -> list[Epoch]:
-    """Train a plain classifier, in place. With `run` the folder keeps spec, metrics and weights."""
+    """Train a plain classifier, in place. The folder `run`, if given, stores spec, metrics and weights."""
     return _train(net, train, None, methods.build("msp"), replace(recipe, options={}), run, resume, progress)
 
 
@@ -62,17 +62,17 @@ def finetune(
 ) -> list[Epoch]:
     """Fine-tune a classifier on its own images and auxiliary outliers, in place.
 
-    The recipe's options are settings of the method, unless that is given as one with settings of its own. With `run`
-    the folder keeps spec, metrics and weights; `resume` goes on with a run that was interrupted there.
+    The recipe's options are the settings of the method, unless `method` is a Method, which has its own. The folder
+    `run`, if given, stores spec, metrics and weights; `resume` continues a run that was interrupted there.
     """
     recipe = recipe or Recipe()
     if isinstance(method, str):
         method = methods.build(method, recipe.options)
     elif not isinstance(method, Method):
-        raise MacsError(f"A method is a name or a macs.methods.Method, not of type {type(method).__name__}.")
+        raise MacsError(f"A method must be a name or a macs.methods.Method, not of type {type(method).__name__}.")
     elif recipe.options:
         raise MacsError(
-            f"The settings of {methods.name_of(method)} are given twice, by it and by the recipe's options; give one."
+            f"The settings of {methods.name_of(method)} are given twice, by it and by the recipe's options; drop one."
         )
     return _train(net, train, outliers, method, recipe, run, resume, progress)
 
@@ -86,7 +86,7 @@ def run(
     resume: bool = False,
     progress: bool = True,
 ) -> list[Epoch]:
-    """Run the training that a spec describes, here or where it was not written: the same spec gives the same weights.
+    """Run the training that a spec describes; on one machine, the same spec gives the same weights.
 
     `root` is the data root; images and starting weights that are `held` in memory are not loaded.
     """
@@ -163,7 +163,7 @@ def _train(
                 fabric.backward(step.loss)
                 optimizer.step()
                 tally.add(step, batch, rate)
-                if index % LOOK_EVERY == 0 or index == steps - 1:
+                if index % READ_EVERY == 0 or index == steps - 1:
                     epoch = tally.summary()
                     if not math.isfinite(epoch.loss):
                         raise MacsError(divergence(recipe, method, number, index, folder))

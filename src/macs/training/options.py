@@ -1,10 +1,10 @@
-"""What a user asks for, by names: the command line's options, and the keys of a flat recipe file.
+"""TrainingOptions: a training as a user asks for it, with the command line's options or the keys of a flat recipe file.
 
     id = "cifar10"
     outliers = "300k"
     epochs = 5
 
-Once images and weights have been looked at, a TrainingSpec says what they really were.
+A TrainingSpec then records the images and weights that were really used.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from macs.core.settings import Edge, Name, check
 from macs.data.preparation import Preparation
 from macs.data.spec import DataSpec
 from macs.training.recipe import PRETRAINING, Recipe
-from macs.training.spec import RANDOM, Start, TrainingSpec, at, read_toml
+from macs.training.spec import RANDOM, Start, TrainingSpec, located, read_toml
 
 if TYPE_CHECKING:
     from torch import nn
@@ -59,37 +59,37 @@ class TrainingOptions:
         return self.recipe.options.get("margin")
 
     def flat(self) -> dict[str, Any]:
-        """All options beside each other, as they can be given."""
+        """All options on one level, as on the command line."""
         recipe = asdict(self.recipe)
         others = {name: value for name, value in recipe.pop("options").items() if name != "margin"}
         return {**{name: getattr(self, name) for name in _OWN}, "margin": self.margin, "options": others, **recipe}
 
-    def updated(self, given: Mapping[str, Any]) -> "TrainingOptions":
-        """With other values for the options that are given. Another method begins with its own settings."""
-        now = self.flat()
-        for key in given:
-            if key not in now:
-                raise unknown("recipe key", key, list(now))
-        if given.get("method", self.method) != self.method:
-            now |= {"margin": None, "options": {}}
-        wanted = {**now, **given}
-        if isinstance(wanted["options"], dict) and "margin" in wanted["options"] and "margin" not in given:
-            wanted["margin"] = None
-        own = {name: wanted.pop(name) for name in _OWN}
-        return TrainingOptions(**own, recipe=Recipe(**wanted))
+    def updated(self, changes: Mapping[str, Any]) -> "TrainingOptions":
+        """A copy with other values for some options. Another method starts with its own default settings."""
+        values = self.flat()
+        for key in changes:
+            if key not in values:
+                raise unknown("recipe key", key, list(values))
+        if changes.get("method", self.method) != self.method:
+            values |= {"margin": None, "options": {}}
+        values |= changes
+        if isinstance(values["options"], dict) and "margin" in values["options"] and "margin" not in changes:
+            values["margin"] = None
+        own = {name: values.pop(name) for name in _OWN}
+        return TrainingOptions(**own, recipe=Recipe(**values))
 
     @classmethod
     def from_toml(cls, path: str | Path, base: "TrainingOptions | None" = None) -> "TrainingOptions":
-        """From a flat file, which leaves the rest to `base`, or from the record in a run folder."""
+        """Options from a flat file, with the others from `base`, or from the recipe.toml of a run folder."""
         values, base = read_toml(path), base or cls()
         try:
             return cls.of(TrainingSpec.from_dict(values)) if is_record(values) else base.updated(values)
         except MacsError as error:
-            raise at(path, error) from None
+            raise located(path, error) from None
 
     @classmethod
     def of(cls, spec: TrainingSpec) -> "TrainingOptions":
-        """What to ask for to train like this again."""
+        """The options that give this training again."""
         outliers = spec.outliers.source if spec.outliers else ""
         return cls(
             id=spec.train.source,
@@ -109,7 +109,7 @@ class TrainingOptions:
         return starting_net(self.net, classes, checkpoint=self.checkpoint, dropout=dropout, seed=seed)
 
     def unverified(self) -> TrainingSpec:
-        """The spec as far as names tell it, which is all that older runs recorded."""
+        """A spec without hashes, from names alone, as older runs recorded them."""
         return TrainingSpec(
             train=DataSpec(self.id, "train"),
             outliers=DataSpec(self.outliers, "train", labelled=False) if self.outliers else None,
@@ -127,5 +127,5 @@ PRETRAINING_OPTIONS = TrainingOptions(method="msp", outliers="", recipe=PRETRAIN
 
 
 def is_record(values: Mapping[str, Any]) -> bool:
-    """Whether these are the tables of a TrainingSpec, and not options."""
+    """Whether these are the tables of a TrainingSpec rather than flat options."""
     return isinstance(values.get("data"), dict) and isinstance(values.get("recipe"), dict)

@@ -1,6 +1,6 @@
-"""What a training shows of itself while it goes on: a bar in a terminal, plain lines elsewhere.
+"""The progress of a training: a bar in a terminal, plain lines elsewhere.
 
-Everything goes to standard error, so that standard output holds results alone.
+Everything goes to standard error, so that standard output holds only results.
 """
 
 from types import TracebackType
@@ -13,7 +13,7 @@ from macs.training.runs import Epoch
 
 
 class TrainingProgress:
-    """A bar for the whole run with a line for each epoch above it; only the lines where there is no terminal."""
+    """A bar for the whole run with one line per epoch above it; without a terminal, only the lines."""
 
     def __init__(self, method: str, epochs: int, steps: int, show: bool) -> None:
         self.method, self.epochs, self.steps = method, epochs, steps

@@ -1,7 +1,7 @@
 """Recipe: the hyper-parameters of a training, in one frozen dataclass.
 
-What is trained, on which images and by which method stands beside it in a TrainingSpec. A key that does not exist or a
-value of the wrong type is an error.
+The TrainingSpec holds it together with the network, the images and the method. An unknown key or a value of the wrong
+type is an error.
 """
 
 from dataclasses import InitVar, dataclass, field
@@ -66,7 +66,7 @@ class Recipe:
         if margin is None:
             return
         if "margin" in self.options:
-            raise MacsError("The margin is given twice, by itself and among the options; give it once.")
+            raise MacsError("The margin is given twice, as margin and in the options; give it once.")
         object.__setattr__(self, "options", {**self.options, "margin": typed("margin", margin, Margin)})
 
 

@@ -1,11 +1,11 @@
-"""A run folder: the record of a training, what happened in each epoch, and the weights.
+"""A run folder: the record of a training, its metrics per epoch, and the weights.
 
     recipe.toml       images, network, starting weights, method and recipe, as a TrainingSpec; written first
     metrics.jsonl     one line per epoch
-    state.pt          all that is needed to go on after the last finished epoch
+    state.pt          everything needed to continue after the last finished epoch
     net.safetensors   the trained network, written last: a folder that has it is finished
 
-Each file is replaced whole, so that a run killed at any moment can be resumed from its last finished epoch.
+Each file is replaced whole, so that a run that is killed at any moment can be resumed from its last finished epoch.
 """
 
 import json
@@ -30,12 +30,12 @@ from macs.core.files import (
 from macs.core.settings import check
 from macs.data.spec import MEMORY
 from macs.training.options import TrainingOptions, is_record
-from macs.training.spec import TrainingSpec, at, differences, read_toml
+from macs.training.spec import TrainingSpec, differences, located, read_toml
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What the training images showed in one epoch; confidences are largest softmax probabilities."""
+    """The metrics of one epoch on the training images; confidences are largest softmax probabilities."""
 
     epoch: int
     loss: float
@@ -49,7 +49,7 @@ class Epoch:
 
 
 def epochs_from(rows: Any) -> list[Epoch]:
-    """Epochs as they were written: all their numbers, and one after the other. A MacsError says what is wrong."""
+    """Epochs from their stored rows, which must be complete and consecutive; a MacsError says what is wrong."""
     try:
         epochs = [Epoch(**row) for row in rows]
     except TypeError:
@@ -87,20 +87,20 @@ class RunFolder:
 
     @property
     def spec(self) -> TrainingSpec:
-        """What was trained. Older runs recorded names alone, as flat options."""
+        """The spec of the training. Older runs recorded only names, as flat options."""
         values = read_toml(self.recipe_file)
         try:
             if is_record(values):
                 return TrainingSpec.from_dict(values)
             return TrainingOptions().updated(values).unverified()
         except MacsError as error:
-            raise at(self.recipe_file, error) from None
+            raise located(self.recipe_file, error) from None
 
     def finished_spec(self) -> TrainingSpec:
-        """The spec of a run whose network is there to be used, or an error."""
+        """The spec of a finished run, or an error."""
         spec = self.spec
         if not self.finished:
-            raise MacsError(f"The run in {self.path} is not finished; go on with it by --resume.")
+            raise MacsError(f"The run in {self.path} is not finished; continue it with --resume.")
         return spec
 
     def check_writable(self) -> None:
@@ -113,29 +113,27 @@ class RunFolder:
             raise MacsError(f"Cannot write to the run in {self.path}: Permission denied.")
 
     def claim(self, spec: TrainingSpec, resume: bool) -> None:
-        """Make the folder this training's, or refuse: nothing that another run wrote is ever overwritten."""
+        """Reserve the folder for this training, or refuse: no other run is ever overwritten."""
         self.check_writable()
         if not self.recipe_file.exists():
-            remove_abandoned(self.recipe_file)  # of a run that was killed as it began
+            remove_abandoned(self.recipe_file)  # from a run that was killed at its start
             if self.path.exists() and any(self.path.iterdir()):
                 raise MacsError(f"{self.path} holds files that are not a run; name another folder.")
             write_text(self.recipe_file, spec.to_toml())
             return
-        theirs = self.spec
-        if not theirs.complete:
+        recorded = self.spec
+        if not recorded.complete:
             raise MacsError(
                 f"The run in {self.path} was written by a version of macs that did not record its images and starting "
-                "weights, so it cannot be gone on with; use it as it is, or name another folder."
+                "weights, so it cannot be resumed; use it as it is, or name another folder."
             )
-        there, here = theirs.identity(), spec.identity()
-        if theirs.start.source == spec.start.source == MEMORY:
-            there["start"] = here["start"]  # its state has the weights, whatever the caller's network holds now
+        there, here = recorded.identity(), spec.identity()
+        if recorded.start.source == spec.start.source == MEMORY:
+            there["start"] = here["start"]  # the weights come from the stored state, not from the caller's network
         if other := differences(there, here):
             raise MacsError(f"{self.path} already holds another run ({'; '.join(other)}); name another folder.")
         if not resume:
-            raise MacsError(
-                f"{self.path} already holds this run; add --resume to go on with it, or name another folder."
-            )
+            raise MacsError(f"{self.path} already holds this run; add --resume to continue it, or name another folder.")
         if self.finished and not self.state_file.exists():
             raise MacsError(f"The run in {self.path} is finished; use it as it is, or name another folder.")
 
@@ -149,7 +147,7 @@ class RunFolder:
         write_text(self.metrics_file, "".join(json.dumps(epoch) + "\n" for epoch in history))
 
     def load_state(self) -> Any:
-        """What `save_state` wrote last, unchecked."""
+        """The last state that `save_state` wrote, unchecked."""
         import torch
 
         file = input_file(self.state_file, "state of a run")
@@ -158,10 +156,10 @@ class RunFolder:
         except OSError as error:
             raise MacsError(f"Cannot read {file}: {reason(error)}.") from None
         except Exception:  # damaged files make torch raise nearly anything
-            raise MacsError(f"{file} is damaged; start the run anew in another folder.") from None
+            raise MacsError(f"{file} is damaged; start a new run in another folder.") from None
 
     def epochs(self) -> list[Epoch]:
-        """What happened in each epoch, as metrics.jsonl tells it."""
+        """The metrics of each epoch, from metrics.jsonl."""
         file = input_file(self.metrics_file, "record of epochs")
         try:
             return epochs_from([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
@@ -172,7 +170,7 @@ class RunFolder:
 
 
 def run_name(id: str, *parts: str) -> str:
-    """A name for a run folder from the ID set and what else tells runs apart; always a single part of a path."""
+    """A name for a run folder from the ID set and other distinguishing parts; always a single path component."""
     folder = re.split(r"[/\\]", id.rstrip("/\\"))[-1]
     if folder in ("", ".", "..", "~"):
         folder = Path(id).expanduser().resolve().name or "images"

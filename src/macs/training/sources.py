@@ -1,4 +1,4 @@
-"""Between a TrainingSpec and what it describes: the images and the network that a training starts from."""
+"""From a TrainingSpec to its images and its starting network, and back."""
 
 import copy
 from collections.abc import Iterable, Mapping
@@ -22,14 +22,14 @@ from macs.training.spec import RANDOM, Start, TrainingSpec
 
 @dataclass(frozen=True)
 class Held:
-    """Images and starting networks that are in memory, by fingerprint and by hash, and need not be loaded."""
+    """Images by fingerprint, and starting networks by hash, that are in memory and need not be loaded."""
 
     images: Mapping[str, ImageSet] = field(default_factory=dict)
     nets: Mapping[str, nn.Module] = field(default_factory=dict)
 
     @classmethod
     def of(cls, images: Iterable[ImageSet], networks: Iterable[nn.Module] = ()) -> "Held":
-        return cls({each.spec.fingerprint: each for each in images}, {weights_hash(net): net for net in networks})
+        return cls({item.spec.fingerprint: item for item in images}, {weights_hash(net): net for net in networks})
 
 
 NOTHING = Held()
@@ -58,7 +58,7 @@ def starting_net(
     seed: int = 0,
     preparation: Preparation | None = None,
 ) -> nn.Module:
-    """A network to start from: with the checkpoint's weights, else with random ones that the seed decides."""
+    """A network to start from: with the checkpoint's weights, else with random ones from the seed."""
     if checkpoint:
         return nets.load(checkpoint, name, classes, dropout, preparation=preparation)
     with torch.random.fork_rng():
@@ -69,9 +69,9 @@ def starting_net(
 
 
 def load_images(spec: DataSpec, preparation: Preparation, root: str | Path | None, held: Held) -> ImageSet:
-    """The images of a spec: those that are held, else read again and known by their fingerprint."""
-    found = held.images.get(spec.fingerprint)
-    return spec.load(root, preparation) if found is None else found
+    """The images of a spec: those that are held, else loaded again and verified by their fingerprint."""
+    images = held.images.get(spec.fingerprint)
+    return spec.load(root, preparation) if images is None else images
 
 
 def load_start(spec: TrainingSpec, held: Held) -> nn.Module:
@@ -81,8 +81,8 @@ def load_start(spec: TrainingSpec, held: Held) -> nn.Module:
         return copy.deepcopy(held.nets[start.weights])
     if start.source == MEMORY:
         raise MacsError(
-            f"The training started from weights in memory (hash {start.weights}) that are in no file; save them with "
-            "macs.nets.save, load them with macs.nets.load, and train from there."
+            f"The training started from weights in memory (hash {start.weights}) that are not in a file; save them "
+            "with macs.nets.save, load them with macs.nets.load, and train from there."
         )
     net = starting_net(
         spec.net,
@@ -90,11 +90,14 @@ def load_start(spec: TrainingSpec, held: Held) -> nn.Module:
         checkpoint=start.file,
         dropout=spec.recipe.dropout,
         seed=start.seed or 0,
-        preparation=None if ":" in spec.net else spec.preparation,  # a user's own network has what its code says
+        preparation=None if ":" in spec.net else spec.preparation,  # a user's own network defines its own
     )
-    found = weights_hash(net)
-    if start.source == RANDOM and found != start.weights:
+    weights = weights_hash(net)
+    if start.source == RANDOM and weights != start.weights:
         warn(f"The random weights of seed {start.seed} are not those of the spec: another version of torch drew them.")
-    elif found != start.weights:
-        raise MacsError(f"{start.source} holds other weights (hash {found}) than the spec names ({start.weights}).")
+    elif weights != start.weights:
+        raise MacsError(
+            f"{start.source} holds other weights (hash {weights}) than the spec ({start.weights}); "
+            "restore the original file."
+        )
     return net

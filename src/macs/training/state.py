@@ -1,6 +1,6 @@
-"""The state of a training between two epochs: what is kept of it, and how it is put back.
+"""The state of a training between two epochs: how it is collected and restored.
 
-A file that is damaged or comes from elsewhere is told by one sentence, before anything is changed.
+A state that is damaged or belongs to another run is refused with one sentence, before anything is changed.
 """
 
 from dataclasses import asdict
@@ -19,15 +19,15 @@ from macs.training.runs import Epoch, RunFolder, epochs_from
 
 
 def images_of(train: ImageSet, outliers: ImageSet | None) -> dict[str, Any]:
-    """What a training's images are known by."""
-    known = [fingerprint(images) for images in (train, outliers) if images is not None]
-    return {"classes": list(train.classes), "images": known}
+    """The classes and fingerprints that identify a training's images."""
+    fingerprints = [fingerprint(images) for images in (train, outliers) if images is not None]
+    return {"classes": list(train.classes), "images": fingerprints}
 
 
 def state_of(
     net: nn.Module, optimizer: torch.optim.Optimizer, method: Method, history: list[Epoch], images: dict[str, Any]
 ) -> dict[str, Any]:
-    """All that is needed to go on with a training."""
+    """Everything needed to continue a training."""
     return {
         "net": net.state_dict(),
         "optimizer": optimizer.state_dict(),
@@ -45,7 +45,7 @@ def restore(
     recipe: Recipe,
     images: dict[str, Any],
 ) -> tuple[Method, list[Epoch]] | None:
-    """Put back the state of a run, and return its method and history; None if it was stopped before its first save."""
+    """Restore the state of a run and return its method and history; None if it was stopped before its first save."""
     if not folder.state_file.exists():
         return None
     saved = folder.load_state()
@@ -58,11 +58,11 @@ def restore(
         method = _method(method, saved["method"])
     except MacsError as error:
         raise MacsError(
-            f"Cannot go on from {folder.state_file}: {str(error).rstrip('.')}; start the run anew in another folder."
+            f"Cannot resume from {folder.state_file}: {str(error).rstrip('.')}; start a new run in another folder."
         ) from None
     net.load_state_dict(saved["net"])
     optimizer.load_state_dict(saved["optimizer"])
-    if not folder.finished:  # it may have been killed after the state and before the metrics were written
+    if not folder.finished:  # it may have been killed between writing the state and writing the metrics
         folder.save_metrics([asdict(epoch) for epoch in history])
     return method, history
 
@@ -82,9 +82,8 @@ def _check_images(saved: dict[str, Any], images: dict[str, Any]) -> None:
 def _check_weights(saved: Any, net: nn.Module) -> None:
     if not isinstance(saved, dict) or not all(isinstance(value, Tensor) for value in saved.values()):
         raise MacsError("it holds no weights")
-    wrong = misfit(saved, net.state_dict(), 0)
-    if wrong:
-        raise MacsError(f"it is of another network: {wrong}")
+    if why := misfit(saved, net.state_dict(), 0):
+        raise MacsError(f"it belongs to another network: {why}")
     if not all(value.isfinite().all() for value in saved.values()):
         raise MacsError("its weights are not finite")
 
@@ -94,18 +93,18 @@ def _check_optimizer(saved: Any, optimizer: torch.optim.Optimizer) -> None:
     try:
         ours, theirs = optimizer.state_dict()["param_groups"], saved["param_groups"]
         fits = [(group.keys(), group["params"]) for group in ours] == [(g.keys(), g["params"]) for g in theirs]
-        buffers = {number: kept["momentum_buffer"] for number, kept in saved["state"].items()}
+        buffers = {number: entry["momentum_buffer"] for number, entry in saved["state"].items()}
         fits &= all(buffer is None or buffer.shape == parameters[i].shape for i, buffer in buffers.items())
     except (KeyError, IndexError, TypeError, AttributeError):
         fits = False
     if not fits:
-        raise MacsError("it is of another optimizer")
+        raise MacsError("it belongs to another optimizer")
 
 
 def _history(saved: Any, recipe: Recipe) -> list[Epoch]:
     history = epochs_from(saved)
     if len(history) > recipe.epochs:
-        raise MacsError(f"it has {len(history)} epochs, and {recipe.epochs} are asked for")
+        raise MacsError(f"it has {len(history)} epochs, but the recipe has {recipe.epochs}")
     return history
 
 
@@ -113,4 +112,4 @@ def _method(method: Method, settings: Any) -> Method:
     try:
         return type(method)(**settings)
     except TypeError:
-        raise MacsError("it is of another method") from None
+        raise MacsError("it belongs to another method") from None

@@ -1,4 +1,4 @@
-"""What an epoch shows, added up step by step."""
+"""The metrics of an epoch, summed step by step."""
 
 import time
 
@@ -10,7 +10,7 @@ from macs.training.runs import Epoch
 
 
 class Tally:
-    """Sums over an epoch, kept on the network's device so that a GPU need not wait at every step."""
+    """Sums over an epoch, kept on the network's device so that a GPU does not wait at every step."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch, self.started = epoch, time.perf_counter()

@@ -1,4 +1,4 @@
-"""A trained network on disk: that of a run folder, or one that is named by its parts."""
+"""A trained network on disk: from a run folder, or from a checkpoint and its description."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from macs.core.errors import MacsError
 from macs.data.loading import Place
-from macs.data.preparation import DEFAULT, Preparation, chosen
+from macs.data.preparation import DEFAULT, Preparation, preparation_from
 from macs.data.spec import MEMORY
 from macs.training.runs import RunFolder
 from macs.training.spec import TrainingSpec
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trained:
-    """Where a network is and what it was trained on; nothing is loaded before it is asked for."""
+    """Where a network is stored and what it was trained on; the network is loaded on demand."""
 
     net: str
     checkpoint: Path
     id: str  # its ID set
-    preparation: Preparation = DEFAULT  # of the images that it is shown
+    preparation: Preparation = DEFAULT  # of its input images
     normalisation: str | None = None
-    spec: TrainingSpec | None = None  # of the run that it comes from
+    spec: TrainingSpec | None = None  # of its run
 
     @property
     def trained_on(self) -> str | None:
@@ -35,14 +35,14 @@ class Trained:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of its classes, if its file has them."""
+        """Its class names, if its file has them."""
         from macs import nets
 
         return nets.class_names(self.checkpoint)
 
     @property
     def score(self) -> str:
-        """The score that its method's authors detect with."""
+        """The score that its method's authors use for detection."""
         from macs import methods
 
         return "msp" if self.spec is None else methods.build(self.spec.method, self.spec.recipe.options).score
@@ -55,7 +55,7 @@ class Trained:
         return nets.load(self.checkpoint, self.net, classes, normalisation=self.normalisation).to(best_device())
 
     def network_for(self, images: "ImageSet") -> "nn.Module":
-        """The network for images that must be of its classes, on the best device."""
+        """The network, on the best device; an error if the images have other classes."""
         from macs.data.fitness import same_classes
 
         network = self.network(len(images.classes) or None)
@@ -73,14 +73,14 @@ def open_trained(
     normalisation: str | None = None,
     images: str = "--id",
 ) -> Trained:
-    """The network of a finished run, parts of which may be given otherwise; without a run all parts must be given.
+    """The network of a finished run, where other arguments override the run's own; without a run they are required.
 
-    `images` is the option by which `id` was given, for messages.
+    `images` is the command line's name for `id`, used in messages.
     """
     if run is None:
         if net is None or checkpoint is None or id is None:
             raise MacsError(f"Name a run folder, or give --net, --checkpoint and {images}.")
-        return Trained(net, checkpoint, id, chosen(size, None), normalisation)
+        return Trained(net, checkpoint, id, preparation_from(size, None), normalisation)
     folder = RunFolder(run)
     spec = folder.finished_spec()
     if id is None and spec.train.source == MEMORY:
@@ -96,7 +96,7 @@ def open_trained(
 
 
 def refuse_trained_on_all(trained: Trained, id: str | None) -> None:
-    """A set that is not divided has no test images that its network has not seen."""
+    """Refuse to test on a set without splits: the network was trained on all of its images."""
     if id is None and trained.trained_on is not None and Place(trained.trained_on).undivided:
         raise MacsError(
             f"The network was trained on all images of {trained.trained_on}; name other ID images with --id."

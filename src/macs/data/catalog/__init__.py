@@ -1,4 +1,4 @@
-"""The public datasets: one file each, registered by `@dataset(...)` over the function that reads it."""
+"""The public datasets: one file per dataset, whose reader is decorated with `@dataset(...)`."""
 
 from collections.abc import Callable, Mapping
 
@@ -24,10 +24,10 @@ def dataset(
     packages: tuple[str, ...] = (),
     by_hand: str = "",
 ) -> Callable[[Callable[[Source], ImageSet]], Dataset]:
-    """Make the decorated reader a dataset of the catalogue."""
+    """Register the decorated reader as a dataset of the catalogue."""
 
     def add(reader: Callable[[Source], ImageSet]) -> Dataset:
-        made = Dataset(name, title, role, splits, home, licence, citation, reader, mirror, packages, by_hand)
-        return catalog(name)(made)
+        entry = Dataset(name, title, role, splits, home, licence, citation, reader, mirror, packages, by_hand)
+        return catalog(name)(entry)
 
     return add

@@ -1,7 +1,7 @@
 """A small benchmark that needs no download: every image comes with scikit-learn or scikit-image.
 
-ID are the handwritten digits 0 to 7. Outliers are patches of photographs, cut at several scales, in colour and in grey;
-the validation outliers come from other photographs than the training ones, and the OOD sets from others again.
+The ID images are the handwritten digits 0 to 7. Outliers are patches of photographs, cut at several scales, in colour
+and in grey; training outliers, validation outliers and OOD sets come from different photographs.
 """
 
 from collections.abc import Sequence
@@ -56,14 +56,14 @@ photographed = partial(
 def digits(source: Source) -> ImageSet:
     images, labels = handwriting()
     random = np.random.default_rng(SEED)
-    chosen: list[int] = []
+    positions: list[int] = []
     for digit in range(8):
         order = random.permutation(np.flatnonzero(labels == digit))
         train, val = round(0.7 * len(order)), round(0.8 * len(order))
         parts = {"train": order[:train], "val": order[train:val], "test": order[val:]}
-        chosen += parts[source.split].tolist()
-    chosen.sort()
-    return ImageSet("digits", images[chosen], labels[chosen], tuple("01234567"))
+        positions += parts[source.split].tolist()
+    positions.sort()
+    return ImageSet("digits", images[positions], labels[positions], tuple("01234567"))
 
 
 @handwritten("digits-8-9", title="Handwritten digits 8 and 9 (near OOD)", role="ood", splits={"test": Split(354)})
@@ -79,27 +79,27 @@ def digits_8_9(source: Source) -> ImageSet:
     splits={"train": Split(4200), "val": Split(900)},
 )
 def digits_outliers(source: Source) -> ImageSet:
-    return patches(PHOTOS[source.split], each=600 if source.split == "train" else 300)
+    return patches(PHOTOS[source.split], per_photograph=600 if source.split == "train" else 300)
 
 
 @photographed("digits-textures", title="Patches of brick, grass and gravel", role="ood", splits={"test": Split(600)})
 def digits_textures(source: Source) -> ImageSet:
-    return patches(TEXTURES, each=200)
+    return patches(TEXTURES, per_photograph=200)
 
 
 @photographed("digits-text", title="Patches of printed text", role="ood", splits={"test": Split(600)}, mirror=False)
 def digits_text(source: Source) -> ImageSet:
-    return patches(TEXT, each=300)
+    return patches(TEXT, per_photograph=300)
 
 
 @photographed("digits-scans", title="Patches of medical and sky images", role="ood", splits={"test": Split(600)})
 def digits_scans(source: Source) -> ImageSet:
-    return patches(SCANS, each=100)
+    return patches(SCANS, per_photograph=100)
 
 
 @photographed("digits-faces", title="Faces of LFW", role="ood", splits={"test": Split(100)})
 def digits_faces(source: Source) -> ImageSet:
-    faces = np.load(package_file("lfw_subset"))[:100]  # the other half of the file are patches without a face
+    faces = np.load(package_file("lfw_subset"))[:100]  # the other half of the file is patches without a face
     return ImageSet("digits-faces", upscaled(faces))
 
 
@@ -117,13 +117,13 @@ def upscaled(grey: NDArray[np.floating]) -> NDArray[np.uint8]:
     return np.stack([fit(image, SIZE) for image in images])
 
 
-def patches(photographs: Sequence[str], each: int) -> ImageSet:
+def patches(photographs: Sequence[str], per_photograph: int) -> ImageSet:
     """Squares cut at random from each photograph and reduced to 32 x 32, half of them turned grey."""
     pixels, names = [], []
     for name in photographs:
         photograph = open_rgb(package_file(name))
-        random = np.random.default_rng([SEED, *name.encode()])  # a photograph's patches depend on nothing else
-        for _ in range(each):
+        random = np.random.default_rng([SEED, *name.encode()])  # patches depend on their own photograph alone
+        for _ in range(per_photograph):
             edge = int(random.choice([scale for scale in SCALES if scale <= min(photograph.size)]))
             left, top = (int(random.integers(length - edge + 1)) for length in photograph.size)
             patch = photograph.crop((left, top, left + edge, top + edge))
@@ -133,7 +133,7 @@ def patches(photographs: Sequence[str], each: int) -> ImageSet:
 
 
 def package_file(name: str) -> Path:
-    """The file of that name, whatever its suffix, in scikit-image or scikit-learn; neither is imported for it."""
+    """The file of that name, whatever its suffix, in scikit-image or scikit-learn, without importing either."""
     for package, folder in (("skimage", "data"), ("sklearn", "datasets/images")):
         spec = find_spec(package)
         if spec and spec.origin:

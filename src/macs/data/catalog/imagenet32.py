@@ -1,6 +1,6 @@
 """ImageNet-1k reduced to 32 x 32: ten pickled training batches and the validation set, which serves as the test set.
 
-The files number the 1,000 classes from 1 in an order of their own and do not name them; so do we.
+The files do not name the 1,000 classes but number them from 1, in an order of their own; so do we.
 """
 
 import numpy as np

@@ -5,7 +5,7 @@ from macs.data.imageset import ImageSet
 
 ARCHIVE = Remote(
     "https://www.dropbox.com/s/ssz7qxfqae0cca5/iSUN.tar.gz?dl=1",
-    md5="be77b0f2c26fda898afac5f99645ee70",  # as detectors has it
+    md5="be77b0f2c26fda898afac5f99645ee70",  # as in detectors
 )
 
 

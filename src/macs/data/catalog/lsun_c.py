@@ -5,7 +5,7 @@ from macs.data.imageset import ImageSet
 
 ARCHIVE = Remote(
     "https://www.dropbox.com/s/fhtsw1m3qxlwj6h/LSUN.tar.gz?dl=1",
-    md5="458a0a0ab8e5f1cb4516d7400568e460",  # as pytorch-ood and detectors have it
+    md5="458a0a0ab8e5f1cb4516d7400568e460",  # as in pytorch-ood and detectors
 )
 
 
@@ -19,5 +19,5 @@ ARCHIVE = Remote(
     citation="Yu et al.: LSUN: Construction of a Large-scale Image Dataset, 2015; Liang, Li, Srikant: ODIN, ICLR 2018",
 )
 def lsun_c(source: Source) -> ImageSet:
-    # The one folder that the archive may hold its images in is not a class.
+    # The archive may hold its images in one folder, which is not a class.
     return source.folder(labelled=False)

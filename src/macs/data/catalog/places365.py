@@ -1,4 +1,4 @@
-"""Places365: the validation images, flat as they are distributed or in a folder for each scene."""
+"""Places365: the validation images, in one folder as they are distributed, or in one folder per scene."""
 
 from macs.data.catalog import Remote, Source, Split, dataset
 from macs.data.imageset import ImageSet

@@ -1,4 +1,4 @@
-"""300K Random Images: what is left of 80 Million Tiny Images after removing CIFAR classes and offensive content."""
+"""300K Random Images: 80 Million Tiny Images without CIFAR classes and offensive content."""
 
 from macs.data.catalog import Remote, Source, Split, dataset, under
 from macs.data.imageset import ImageSet
@@ -6,7 +6,7 @@ from macs.data.readers import read_npy
 
 FILE = Remote(
     "https://people.eecs.berkeley.edu/~hendrycks/300K_random_images.npy",
-    md5="64ca64357de98351f28454274a112dc3",  # as pytorch-ood has it
+    md5="64ca64357de98351f28454274a112dc3",  # as in pytorch-ood
 )
 
 

@@ -16,7 +16,7 @@ from macs.data.readers import damaged
 FOLDER = "tiny-imagenet-200"
 ARCHIVE = Remote(
     "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-    md5="90528d7ca1a48142e341f4ef8d21d0de",  # as Avalanche and pytorch-ood have it
+    md5="90528d7ca1a48142e341f4ef8d21d0de",  # as in Avalanche and pytorch-ood
     size=248_100_043,
 )
 
