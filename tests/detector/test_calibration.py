@@ -22,18 +22,18 @@ TRIALS = 2000
 
 
 @pytest.mark.parametrize(("keep", "parts"), [(0.9, 10), (0.95, 20), (0.99, 100), (0.999, 1000), (0.5, 2)])
-def test_the_rank_is_computed_in_the_decimals_that_were_written(keep, parts):
+def test_the_rank_is_computed_in_the_decimals_that_were_written(keep: float, parts: int) -> None:
     """1 - 0.9 is 0.0999... in binary, and ten times that would be rounded down to 0."""
     assert [rank(n, keep) for n in range(3000)] == [(n + 1) // parts for n in range(3000)]
 
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.75, 0.9, 0.95, 0.97, 0.99])
-def test_images_needed_is_the_least_number_with_a_rank(keep):
+def test_images_needed_is_the_least_number_with_a_rank(keep: float) -> None:
     assert images_needed(keep) == next(n for n in range(1000) if rank(n, keep) >= 1)
 
 
 @pytest.mark.parametrize(("n", "keep"), [(19, 0.95), (20, 0.95), (100, 0.9), (7, 0.01), (1, 0.5)])
-def test_the_threshold_is_the_kth_smallest_confidence(n, keep):
+def test_the_threshold_is_the_kth_smallest_confidence(n: int, keep: float) -> None:
     confidences = np.random.default_rng(n).normal(size=n).astype(np.float32)
     found = conformal_threshold(confidences, keep)
     assert found.value == sorted(confidences.tolist())[found.rank - 1]
@@ -41,7 +41,7 @@ def test_the_threshold_is_the_kth_smallest_confidence(n, keep):
 
 
 @pytest.mark.parametrize(("n", "keep"), [(19, 0.95), (59, 0.9), (200, 0.95), (37, 0.7)])
-def test_over_many_calibrations_the_share_kept_has_the_stated_distribution(n, keep):
+def test_over_many_calibrations_the_share_kept_has_the_stated_distribution(n: int, keep: float) -> None:
     """With confidences from a known distribution, the share of new images kept is computed and not estimated."""
     drawn = np.random.default_rng(0).normal(size=(TRIALS, n))
     found = [conformal_threshold(row, keep) for row in drawn]
@@ -55,7 +55,7 @@ def test_over_many_calibrations_the_share_kept_has_the_stated_distribution(n, ke
     assert np.mean((low <= kept) & (kept <= high)) == pytest.approx(0.95, abs=0.02)
 
 
-def test_ties_keep_more_and_never_less():
+def test_ties_keep_more_and_never_less() -> None:
     """Confidences on a coarse grid: half of them tie with the threshold."""
     random = np.random.default_rng(0)
     values, chances = np.arange(5), np.array([0.02, 0.05, 0.4, 0.4, 0.13])
@@ -64,7 +64,7 @@ def test_ties_keep_more_and_never_less():
     assert np.mean(kept) > 0.93
 
 
-def test_within_each_predicted_class_the_promise_holds_where_one_threshold_for_all_breaks_it():
+def test_within_each_predicted_class_the_promise_holds_where_one_threshold_for_all_breaks_it() -> None:
     """The third class has lower confidences: one threshold for all rejects it far more often."""
     random = np.random.default_rng(0)
     centres = np.array([0.0, 0.5, -2.0])
@@ -79,13 +79,13 @@ def test_within_each_predicted_class_the_promise_holds_where_one_threshold_for_a
     assert [one.group for one in each[0]] == ["a", "b", "c"]
 
 
-def test_too_few_images_say_how_many_are_needed():
+def test_too_few_images_say_how_many_are_needed() -> None:
     with pytest.raises(MacsError, match="at least 19 calibration images, and there are 18"):
         conformal_threshold(np.zeros(18), 0.95)
     assert conformal_threshold(np.zeros(19), 0.95).rank == 1
 
 
-def test_classes_with_too_few_images_are_all_named():
+def test_classes_with_too_few_images_are_all_named() -> None:
     predictions = np.repeat([0, 1, 2], [3, 9, 8])
     with pytest.raises(MacsError, match=r"at least 9 images .* fewer: cat \(3\), owl \(8\);"):
         thresholds_by_class(np.zeros(20), predictions, ("cat", "dog", "owl"), 0.9)
@@ -94,18 +94,18 @@ def test_classes_with_too_few_images_are_all_named():
 
 
 @pytest.mark.parametrize("keep", [0, 1, -0.1, 1.5, float("nan"), 95])
-def test_a_share_is_a_share(keep):
+def test_a_share_is_a_share(keep: float) -> None:
     with pytest.raises(MacsError, match="above 0 and below 1"):
         conformal_threshold(np.zeros(100), keep)
 
 
-def test_an_infinite_threshold_is_refused():
+def test_an_infinite_threshold_is_refused() -> None:
     with pytest.raises(MacsError, match="-inf"):
         conformal_threshold(np.full(20, -np.inf), 0.9)
 
 
 @pytest.mark.parametrize("per_class", [False, True])
-def test_a_record_survives_json(per_class):
+def test_a_record_survives_json(per_class: bool) -> None:
     random = np.random.default_rng(0)
     confidences, predictions = random.random(90).astype(np.float32), np.arange(90) % 3
     record = calibrate(
@@ -126,7 +126,7 @@ def test_a_record_survives_json(per_class):
     assert all(np.float32(one.value) in confidences for one in again.thresholds)
 
 
-def test_the_record_in_words_says_what_is_promised():
+def test_the_record_in_words_says_what_is_promised() -> None:
     found = calibrate(
         np.linspace(0, 1, 99, dtype=np.float32),
         np.zeros(99, np.int64),
@@ -143,7 +143,7 @@ def test_the_record_in_words_says_what_is_promised():
     assert "ccuracy" not in str(found)
 
 
-def test_the_share_counted_on_new_images_lies_in_its_interval_as_often_as_stated():
+def test_the_share_counted_on_new_images_lies_in_its_interval_as_often_as_stated() -> None:
     random = np.random.default_rng(5)
     n, m, k = 200, 300, 10
     one = Threshold("", n, k, 0.0, (0.0, 1.0))

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,7 +34,9 @@ def by_hand(net: nn.Module, pixels: np.ndarray) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_verdicts_are_what_network_score_and_rank_give_by_hand(trained, validation, score):
+def test_verdicts_are_what_network_score_and_rank_give_by_hand(
+    trained: nn.Module, validation: ImageSet, score: str
+) -> None:
     detector = Detector(trained, score).calibrate(validation, keep=0.9)
     confidences = SCORES[score](by_hand(trained, validation.pixels[:]))
     tau = np.sort(confidences.numpy())[101 // 10 - 1]
@@ -49,13 +52,15 @@ def test_verdicts_are_what_network_score_and_rank_give_by_hand(trained, validati
     assert len(found) == 40
 
 
-def test_of_its_calibration_images_a_detector_keeps_all_but_those_below_the_kth(detector, validation):
+def test_of_its_calibration_images_a_detector_keeps_all_but_those_below_the_kth(
+    detector: Detector, validation: ImageSet
+) -> None:
     verdicts = detector.predict(validation)
     distinct_below = np.sum(verdicts.confidences < detector.thresholds())
     assert verdicts.is_ood.sum() == distinct_below <= 101 // 10 - 1
 
 
-def test_the_record_has_accuracy_and_the_share_of_outliers_that_pass(trained, validation):
+def test_the_record_has_accuracy_and_the_share_of_outliers_that_pass(trained: nn.Module, validation: ImageSet) -> None:
     unknown = noise(50, seed=9)
     detector = Detector(trained).calibrate(validation, outliers={"noise": unknown})
     record = detector.calibrated
@@ -67,7 +72,7 @@ def test_the_record_has_accuracy_and_the_share_of_outliers_that_pass(trained, va
 
 
 @pytest.mark.parametrize("per_class", [False, True])
-def test_a_check_counts_what_is_kept_of_other_images(trained, validation, per_class):
+def test_a_check_counts_what_is_kept_of_other_images(trained: nn.Module, validation: ImageSet, per_class: bool) -> None:
     others = stripes(80, seed=31)
     detector = Detector(trained, "energy").calibrate(validation, keep=0.8, per_class=per_class, check=others)
     verdicts, record = detector.predict(others), detector.calibrated
@@ -80,12 +85,12 @@ def test_a_check_counts_what_is_kept_of_other_images(trained, validation, per_cl
     assert fitted(Calibration, json.loads(json.dumps(record.as_dict())), "") == record
 
 
-def test_a_check_that_fails_says_so():
+def test_a_check_that_fails_says_so() -> None:
     assert "95.00%, as expected" in str(Check("", 100, 0.95, (0.9, 0.99)))
     assert "80.00%, NOT as expected" in str(Check("", 100, 0.80, (0.9, 0.99)))
 
 
-def test_one_threshold_a_predicted_class(trained, validation):
+def test_one_threshold_a_predicted_class(trained: nn.Module, validation: ImageSet) -> None:
     detector = Detector(trained, "maxlogit").calibrate(validation, keep=0.8, per_class=True)
     logits = by_hand(trained, validation.pixels[:])
     labels, confidences = logits.argmax(1).numpy(), logits.max(1).values.numpy()
@@ -97,7 +102,7 @@ def test_one_threshold_a_predicted_class(trained, validation):
     np.testing.assert_array_equal(found.is_ood, found.confidences < taus)
 
 
-def test_a_set_an_array_and_single_images_get_the_same_verdicts(detector, validation):
+def test_a_set_an_array_and_single_images_get_the_same_verdicts(detector: Detector, validation: ImageSet) -> None:
     whole = detector.predict(validation)
     array = detector.predict(validation.pixels[:])
     one = [detector.predict(image) for image in validation.pixels[:5]]
@@ -107,7 +112,7 @@ def test_a_set_an_array_and_single_images_get_the_same_verdicts(detector, valida
 
 
 @pytest.mark.parametrize("shape", [(30, 47), (47, 30), (16, 20), (33, 33)])
-def test_images_of_another_size_are_fitted_as_files_are(detector, shape):
+def test_images_of_another_size_are_fitted_as_files_are(detector: Detector, shape: tuple[int, ...]) -> None:
     images = np.random.default_rng(0).integers(0, 256, (4, *shape, 3), dtype=np.uint8)
     fitted = np.stack([fit(Image.fromarray(image), 16) for image in images])
     expected = detector.predict(fitted)
@@ -116,7 +121,7 @@ def test_images_of_another_size_are_fitted_as_files_are(detector, shape):
         np.testing.assert_array_equal(detector.predict(ImageSet.from_array(images)).confidences, expected.confidences)
 
 
-def test_the_threshold_can_be_overridden(detector, trained, validation):
+def test_the_threshold_can_be_overridden(detector: Detector, trained: nn.Module, validation: ImageSet) -> None:
     confidences = detector.predict(validation).confidences
     middle = float(np.median(confidences))
     found = detector.predict(validation, threshold=middle)
@@ -127,9 +132,9 @@ def test_the_threshold_can_be_overridden(detector, trained, validation):
         detector.predict(validation, threshold=float("nan"))
 
 
-def test_a_confidence_that_is_no_number_is_ood(detector):
+def test_a_confidence_that_is_no_number_is_ood(detector: Detector) -> None:
     labels, confidences = np.array([0, 1]), np.array([np.nan, 1.0], np.float32)
-    verdicts = detector.judge(Answers(labels, confidences), np.float32(0.5).reshape(()))
+    verdicts = detector.judge(Answers(labels, confidences), np.array(0.5, np.float32))
     assert verdicts.is_ood.tolist() == [True, False]
 
 
@@ -142,12 +147,12 @@ def test_a_confidence_that_is_no_number_is_ood(detector):
         np.zeros((0, 16, 16, 3), np.uint8),
     ],
 )
-def test_what_is_not_raw_pixels_is_refused_with_what_to_give(detector, images):
+def test_what_is_not_raw_pixels_is_refused_with_what_to_give(detector: Detector, images: np.ndarray) -> None:
     with pytest.raises(MacsError, match="raw uint8 RGB pixels 0..255"):
         detector.predict(images)
 
 
-def test_without_calibration_there_is_no_verdict(trained, validation, tmp_path):
+def test_without_calibration_there_is_no_verdict(trained: nn.Module, validation: ImageSet, tmp_path: Path) -> None:
     bare = Detector(trained)
     bare.calibrate(validation)
     for action in (
@@ -159,7 +164,7 @@ def test_without_calibration_there_is_no_verdict(trained, validation, tmp_path):
             action()
 
 
-def test_labels_are_not_needed_and_classes_are_then_numbered(trained, validation):
+def test_labels_are_not_needed_and_classes_are_then_numbered(trained: nn.Module, validation: ImageSet) -> None:
     unlabelled = ImageSet.from_array(validation.pixels[:])
     detector = Detector(trained).calibrate(unlabelled)
     assert detector.classes == ("0", "1", "2")
@@ -167,7 +172,7 @@ def test_labels_are_not_needed_and_classes_are_then_numbered(trained, validation
     assert Detector(trained, classes=STRIPES).calibrate(unlabelled).classes == STRIPES
 
 
-def test_classes_that_do_not_fit_are_refused(trained, validation):
+def test_classes_that_do_not_fit_are_refused(trained: nn.Module, validation: ImageSet) -> None:
     pixels, labels = validation.pixels[:], validation.labels
     four = ImageSet.from_array(pixels, labels, ("a", "b", "c", "d"), name="four")
     with pytest.raises(MacsError, match=r"3 classes apart, but four has 4 \(a, b, c, d\)"):
@@ -179,17 +184,19 @@ def test_classes_that_do_not_fit_are_refused(trained, validation):
 
 
 @pytest.mark.parametrize("names", [("a", "b", "a"), ("a", " ", "b")])
-def test_classes_that_cannot_be_told_apart_are_refused(trained, validation, names):
+def test_classes_that_cannot_be_told_apart_are_refused(
+    trained: nn.Module, validation: ImageSet, names: tuple[str, ...]
+) -> None:
     with pytest.raises(MacsError, match="Cannot tell the classes apart"):
         Detector(trained, classes=names).calibrate(ImageSet.from_array(validation.pixels[:]))
 
 
-def test_a_score_that_needs_gradients_is_refused_with_the_reason(trained):
+def test_a_score_that_needs_gradients_is_refused_with_the_reason(trained: nn.Module) -> None:
     with pytest.raises(MacsError, match=r"ODIN\(.*\) needs the gradient of the network"):
         Detector(trained, "odin")
 
 
-def test_a_detector_moves_as_a_whole(trained, known, validation):
+def test_a_detector_moves_as_a_whole(trained: nn.Module, known: ImageSet, validation: ImageSet) -> None:
     detector = Detector(trained, "knn").fit(known).calibrate(validation)
     before = detector.predict(validation).confidences
     assert detector.to("cpu") is detector
@@ -198,19 +205,21 @@ def test_a_detector_moves_as_a_whole(trained, known, validation):
     assert {tensor.device.type for tensor in (*moved.net.parameters(), *moved.score.buffers())} == {"meta"}
 
 
-def test_an_unknown_score_is_named(trained):
+def test_an_unknown_score_is_named(trained: nn.Module) -> None:
     with pytest.raises(MacsError, match="did you mean 'msp'"):
         Detector(trained, "mps")
 
 
-def test_a_network_that_cannot_take_the_images_or_is_no_classifier_says_so(validation):
+def test_a_network_that_cannot_take_the_images_or_is_no_classifier_says_so(validation: ImageSet) -> None:
     with pytest.raises(MacsError, match="cannot take 16 x 16 images"):
         Detector(nn.Sequential(nn.Flatten(), nn.Linear(5, 3))).calibrate(validation)
     with pytest.raises(MacsError, match=r"shape \(1, 3, 16, 16\) .* for 1 image;"):
         Detector(nn.ReLU()).calibrate(validation)
 
 
-def test_a_network_in_training_mode_is_run_in_evaluation_mode_and_left_as_it_was(trained, validation):
+def test_a_network_in_training_mode_is_run_in_evaluation_mode_and_left_as_it_was(
+    trained: nn.Module, validation: ImageSet
+) -> None:
     expected = Detector(trained).calibrate(validation).thresholds()
     trained.train()
     try:
@@ -220,7 +229,7 @@ def test_a_network_in_training_mode_is_run_in_evaluation_mode_and_left_as_it_was
         trained.eval()
 
 
-def test_a_constant_network_keeps_everything(validation):
+def test_a_constant_network_keeps_everything(validation: ImageSet) -> None:
     """All confidences are tied at the threshold, and what reaches it is kept."""
     net = Dots()
     for parameter in net.parameters():
@@ -229,12 +238,14 @@ def test_a_constant_network_keeps_everything(validation):
     assert not detector.predict(stripes(50, seed=11)).is_ood.any()
 
 
-def test_calibrating_again_replaces_the_record_and_leaves_the_first_detector(detector, validation):
+def test_calibrating_again_replaces_the_record_and_leaves_the_first_detector(
+    detector: Detector, validation: ImageSet
+) -> None:
     again = detector.calibrate(validation, keep=0.5)
     assert again.calibrated.keep == 0.5 and detector.calibrated.keep == 0.9
     assert again.thresholds() > detector.thresholds()
     assert replace(again, calibration=detector.calibration).thresholds() == detector.thresholds()
 
 
-def test_the_name_at_the_top_is_the_class():
+def test_the_name_at_the_top_is_the_class() -> None:
     assert macs.Detector is Detector

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -19,6 +20,7 @@ import tomli_w
 import torch
 from dots import Dots
 from PIL import Image
+from torch import nn
 
 import macs
 from command import refused, run
@@ -34,7 +36,7 @@ def older_record(images: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, trained) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory, trained: nn.Module) -> Path:
     """Images in folders, a run that was trained on some of them, and a detector of it."""
     root = tmp_path_factory.mktemp("images")
     for split, seed in (("train", 1), ("val", 2)):
@@ -46,10 +48,10 @@ def root(tmp_path_factory: pytest.TempPathFactory, trained) -> Path:
     (root / "unknown").mkdir()
     for i, pixels in enumerate(noise(20, seed=4).pixels[:]):
         Image.fromarray(pixels).save(root / "unknown" / f"{i}.jpg")
-    np.save(root / "flat.npy", stripes(50, seed=7).pixels)
+    np.save(root / "flat.npy", stripes(50, seed=7).pixels[:])
     (root / "run").mkdir()
     (root / "run" / "recipe.toml").write_text(older_record(root / "mine"))
-    net = copy.deepcopy(trained)  # with its classes in the order of the folders
+    net: Any = copy.deepcopy(trained)  # with its classes in the order of the folders
     order = [STRIPES.index(name) for name in sorted(STRIPES)]
     net.fc.load_state_dict({name: tensor[order] for name, tensor in net.fc.state_dict().items()})
     nets.save(net, root / "run" / "net.safetensors", class_names=sorted(STRIPES))
@@ -57,7 +59,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, trained) -> Path:
     return root
 
 
-def test_a_run_becomes_a_detector(root, capsys, trained):
+def test_a_run_becomes_a_detector(root: Path, capsys: pytest.CaptureFixture[str], trained: nn.Module) -> None:
     out = root / "again.safetensors"
     run("calibrate", root / "run", "--keep", "0.8", "--outliers", root / "unknown", "--out", out, "--json")
     told = json.loads(capsys.readouterr().out)
@@ -74,7 +76,7 @@ def test_a_run_becomes_a_detector(root, capsys, trained):
     assert "within each predicted class" in text and "vertical:" in text and str(out) in text
 
 
-def test_a_share_of_the_images_is_held_back_to_check(root, capsys):
+def test_a_share_of_the_images_is_held_back_to_check(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = root / "checked.safetensors"
     run("calibrate", root / "run", "--keep", "0.8", "--check", "0.25", "--out", out)
     assert "Of 15 other ID images it keeps" in capsys.readouterr().out
@@ -82,7 +84,9 @@ def test_a_share_of_the_images_is_held_back_to_check(root, capsys):
     assert record.images == 45 and record.checks[0].images == 15
 
 
-def test_a_checkpoint_and_images_without_labels(root, capsys, tmp_path, trained):
+def test_a_checkpoint_and_images_without_labels(
+    root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, trained: nn.Module
+) -> None:
     arguments = ["--net", "wrn-10-1", "--checkpoint", root / "run" / "net.safetensors", "--images", root / "flat.npy"]
     nets.save(trained, tmp_path / "nameless.safetensors")
     arguments[3] = tmp_path / "nameless.safetensors"
@@ -93,7 +97,7 @@ def test_a_checkpoint_and_images_without_labels(root, capsys, tmp_path, trained)
     assert Detector.load(tmp_path / "d.safetensors").classes == STRIPES
 
 
-def test_each_format_says_the_same(root, capsys, tmp_path):
+def test_each_format_says_the_same(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     paths = [root / "unknown", root / "flat.npy"]
     run("predict", *paths, "--detector", root / "d.safetensors")
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
@@ -109,7 +113,9 @@ def test_each_format_says_the_same(root, capsys, tmp_path):
     assert capsys.readouterr().out == ""
 
 
-def test_a_broken_file_gets_a_row_and_the_exit_code_says_so(root, capsys, tmp_path):
+def test_a_broken_file_gets_a_row_and_the_exit_code_says_so(
+    root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     (tmp_path / "b.png").touch()
     run("predict", tmp_path, tmp_path / "gone.png", "--detector", root / "d.safetensors", "--json", expect=1)
@@ -120,7 +126,9 @@ def test_a_broken_file_gets_a_row_and_the_exit_code_says_so(root, capsys, tmp_pa
     assert captured.err.strip() == "2 of 3 images could not be read; their rows say why."
 
 
-def test_a_broken_file_whose_name_is_no_text_takes_nothing_with_it(root, capsys, tmp_path):
+def test_a_broken_file_whose_name_is_no_text_takes_nothing_with_it(
+    root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     images = tmp_path / "images"
     images.mkdir()
     Image.new("RGB", (9, 9)).save(images / "a.png")
@@ -133,7 +141,9 @@ def test_a_broken_file_whose_name_is_no_text_takes_nothing_with_it(root, capsys,
         assert captured.out == "" and "2 images:" in captured.err and "1 that could not be read" in captured.err
 
 
-def test_the_counts_come_last_and_leave_standard_output_alone(root, capsys, tmp_path):
+def test_the_counts_come_last_and_leave_standard_output_alone(
+    root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     run(
         "predict", root / "unknown", "--detector", root / "d.safetensors", "--out", tmp_path / "x.csv", "--threshold", 2
     )
@@ -141,7 +151,9 @@ def test_the_counts_come_last_and_leave_standard_output_alone(root, capsys, tmp_
     assert captured.err.strip() == f"{tmp_path / 'x.csv'} holds 20 images: 0 ID, 20 OOD." and captured.out == ""
 
 
-def test_examples_in_help_stand_on_lines_of_their_own(capsys, monkeypatch):
+def test_examples_in_help_stand_on_lines_of_their_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     for command in ("calibrate", "predict", "export", "report", "evaluate", "sweep", "reproduce"):
         run(command, "--help")
@@ -151,11 +163,11 @@ def test_examples_in_help_stand_on_lines_of_their_own(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
-def test_a_prediction_that_is_killed_leaves_the_old_file(root, tmp_path, signum):
+def test_a_prediction_that_is_killed_leaves_the_old_file(root: Path, tmp_path: Path, signum: signal.Signals) -> None:
     out = tmp_path / "x.csv"
     out.write_text("old")
     np.save(tmp_path / "many.npy", np.zeros((20_000, 16, 16, 3), np.uint8))
-    command = [sys.executable, "-m", "macs", "predict", *[tmp_path / "many.npy"] * 200]
+    command = [sys.executable, "-m", "macs", "predict", *[str(tmp_path / "many.npy")] * 200]
     with subprocess.Popen(
         [*command, "--detector", root / "d.safetensors", "--out", out], stderr=subprocess.PIPE
     ) as work:
@@ -170,22 +182,24 @@ def test_a_prediction_that_is_killed_leaves_the_old_file(root, tmp_path, signum)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["many.npy", "x.csv"]
 
 
-def test_a_reader_of_verdicts_that_goes_away_is_no_error(root):
+def test_a_reader_of_verdicts_that_goes_away_is_no_error(root: Path) -> None:
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-m", "macs", "predict", root / "unknown", "--detector", root / "d.safetensors"]
+    command = [sys.executable, "-m", "macs", "predict", f"{root}/unknown", "--detector", f"{root}/d.safetensors"]
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_the_threshold_is_overridden(root, capsys):
+def test_the_threshold_is_overridden(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for threshold, ood in ((-1, "false"), (2, "true")):
         run("predict", root / "unknown", "--detector", root / "d.safetensors", "--threshold", threshold)
         assert {row["is_ood"] for row in csv.DictReader(capsys.readouterr().out.splitlines())} == {ood}
 
 
-def test_a_network_of_the_users_is_named_on_the_command_line(root, capsys, tmp_path):
+def test_a_network_of_the_users_is_named_on_the_command_line(
+    root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     detector = Detector(Dots()).calibrate(macs.data.load(root / "mine", "val", size=16))
     detector.save(tmp_path / "own.safetensors")
     assert "--net dots:Dots" in refused(capsys, "predict", root / "unknown", "--detector", tmp_path / "own.safetensors")
@@ -193,7 +207,7 @@ def test_a_network_of_the_users_is_named_on_the_command_line(root, capsys, tmp_p
     assert len(capsys.readouterr().out.splitlines()) == 21
 
 
-def test_a_detector_is_exported(root, capsys, tmp_path):
+def test_a_detector_is_exported(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run("export", root / "d.safetensors", tmp_path / "d.onnx")
     assert "raw uint8 RGB pixels" in capsys.readouterr().out
     images = stripes(9, seed=9).pixels[:]
@@ -201,7 +215,7 @@ def test_a_detector_is_exported(root, capsys, tmp_path):
     np.testing.assert_array_equal(label, Detector.load(root / "d.safetensors").predict(images).labels)
 
 
-def test_a_detector_is_exported_in_8_bits(root, capsys, tmp_path):
+def test_a_detector_is_exported_in_8_bits(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     detector = Detector(Dots()).calibrate(macs.data.load(root / "mine", "val", size=16))
     detector.save(tmp_path / "own.safetensors")
     known = ["--int8", "--images", root / "mine", "--ood", root / "unknown", "--net", "dots:Dots"]
@@ -267,7 +281,7 @@ def mistakes(root: Path) -> list[tuple[list[object], str]]:
     ]
 
 
-def test_a_mistake_gets_one_sentence_and_most_need_no_torch(root, capsys):
+def test_a_mistake_gets_one_sentence_and_most_need_no_torch(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "trained-on-all").mkdir()
     (root / "trained-on-all" / "recipe.toml").write_text(older_record(root / "mine" / "train"))
     nets.save(nets.build("wrn-10-1", 3), root / "trained-on-all" / "net.safetensors")
@@ -298,7 +312,9 @@ for command in ("calibrate", "predict", "export"):
     assert done.returncode == 0, done.stderr
 
 
-def test_images_of_other_classes_than_the_runs_are_refused(root, capsys, tmp_path):
+def test_images_of_other_classes_than_the_runs_are_refused(
+    root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     shutil.copytree(root / "mine" / "val", tmp_path / "renamed")
     (tmp_path / "renamed" / "plain").rename(tmp_path / "renamed" / "zebra")
     lists = "has the classes horizontal, vertical, zebra, but .*trained for horizontal, plain, vertical"
@@ -324,13 +340,15 @@ def test_images_of_other_classes_than_the_runs_are_refused(root, capsys, tmp_pat
     )
 
 
-def test_a_training_records_its_class_names(root, tmp_path, capsys):
+def test_a_training_records_its_class_names(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--id", root / "mine", "--size", 16, "--net", "wrn-10-1", "--epochs", 1, "--batch-in", 16]
     run("pretrain", *options, "--run", tmp_path / "run")
     assert nets.class_names(tmp_path / "run") == tuple(sorted(STRIPES))
 
 
-def test_some_training_images_among_the_others_are_pointed_out(root, tmp_path, capsys):
+def test_some_training_images_among_the_others_are_pointed_out(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(root / "mine" / "val", tmp_path / "val")
     leaked = next((root / "mine" / "train" / "plain").iterdir())
     shutil.copy(leaked, tmp_path / "val" / "plain" / leaked.name)
@@ -339,9 +357,9 @@ def test_some_training_images_among_the_others_are_pointed_out(root, tmp_path, c
     assert re.fullmatch(f"warning: 1 of the 6[01] images of .* as plain/{leaked.name} is: [^\n]*", warning)
 
 
-def test_a_network_that_guesses_is_pointed_out(root, tmp_path, capsys):
+def test_a_network_that_guesses_is_pointed_out(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
-    net = nets.build("wrn-10-1", 3)
+    net: Any = nets.build("wrn-10-1", 3)
     torch.nn.init.zeros_(net.fc.weight)  # it always answers with the first class
     nets.save(net, tmp_path / "net.safetensors")
     arguments = ["--net", "wrn-10-1", "--checkpoint", tmp_path / "net.safetensors", "--images", root / "mine"]
@@ -357,21 +375,25 @@ def test_a_network_that_guesses_is_pointed_out(root, tmp_path, capsys):
     assert "warning" not in capsys.readouterr().err
 
 
-def test_a_network_for_other_classes_is_named_with_both_numbers(root, tmp_path, capsys):
+def test_a_network_for_other_classes_is_named_with_both_numbers(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     nets.save(nets.build("wrn-10-1", 1000), tmp_path / "net.safetensors")
     arguments = ["--net", "wrn-10-1", "--checkpoint", tmp_path / "net.safetensors", "--images", root / "mine"]
     words = refused(capsys, "calibrate", *arguments, "--size", 16, "--out", tmp_path / "d.safetensors")
     assert "does not fit wrn-10-1 with 3 classes: it has 1000 classes" in words
 
 
-def test_the_checkpoint_itself_is_not_overwritten(root, tmp_path, capsys, trained):
+def test_the_checkpoint_itself_is_not_overwritten(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], trained: nn.Module
+) -> None:
     nets.save(trained, tmp_path / "net.safetensors")
     arguments = ["--net", "wrn-10-1", "--checkpoint", tmp_path / "net.safetensors", "--images", root / "mine"]
     words = refused(capsys, "calibrate", *arguments, "--size", 16, "--out", tmp_path / "net.safetensors")
     assert "while it is read" in words and nets.load(tmp_path / "net.safetensors")
 
 
-def test_a_fitted_score_is_fitted_to_the_images_of_the_training(root, capsys):
+def test_a_fitted_score_is_fitted_to_the_images_of_the_training(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = root / "knn.safetensors"
     run("calibrate", root / "run", "--score", "knn", "--score.k", 5, "--fit-images", 40, "--out", out)
     capsys.readouterr()
@@ -397,7 +419,9 @@ class Second(Score):
 """
 
 
-def test_a_score_of_the_users_own_is_named_on_the_command_line(root, capsys, tmp_path, monkeypatch):
+def test_a_score_of_the_users_own_is_named_on_the_command_line(
+    root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "own_second.py").write_text(OWN_SCORE)
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "own.safetensors"
@@ -409,7 +433,7 @@ def test_a_score_of_the_users_own_is_named_on_the_command_line(root, capsys, tmp
     assert len(capsys.readouterr().out.splitlines()) == 20
 
 
-def test_mistakes_that_only_the_network_can_find(root, capsys):
+def test_mistakes_that_only_the_network_can_find(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ["--out", root / "x.safetensors"]
     assert "at least 99" in refused(capsys, "calibrate", root / "run", "--keep", "0.99", *out)
     assert "above 0 and below 1" in refused(capsys, "calibrate", root / "run", "--keep", "95", *out)

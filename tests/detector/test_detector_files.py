@@ -6,9 +6,10 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from torch import nn
 import macs
 from macs import nets
 from macs.core.errors import MacsError
+from macs.data import ImageSet
 from macs.detector import Detector
 from macs.detector.saving import read
 from tiny import noise
@@ -38,7 +40,7 @@ def forged(
     target: Path,
     tensors: dict[str, torch.Tensor] | None = None,
     without_keys: Sequence[str] = (),
-    **changes: object,
+    **changes: Any,
 ) -> Path:
     """A file with another label or other tensors whose checksum is right, put together byte by byte."""
     content = source.read_bytes()
@@ -61,9 +63,8 @@ def saved(detector: Detector, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("per_class", [False, True])
-def test_what_is_saved_comes_back(trained, validation, tmp_path, per_class):
-    recipe = macs.Recipe(options={"weight": 0.3})
-    recipe = {"recipe": asdict(recipe)}
+def test_what_is_saved_comes_back(trained: nn.Module, validation: ImageSet, tmp_path: Path, per_class: bool) -> None:
+    recipe = {"recipe": asdict(macs.Recipe(options={"weight": 0.3}))}
     detector = Detector(trained, "energy", recipe=recipe).calibrate(validation, keep=0.8, per_class=per_class)
     detector.save(tmp_path / "new" / "d.safetensors")
     loaded = Detector.load(tmp_path / "new" / "d.safetensors")
@@ -78,12 +79,12 @@ def test_what_is_saved_comes_back(trained, validation, tmp_path, per_class):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["d.safetensors"]
 
 
-def test_the_same_detector_gives_the_same_bytes(detector, saved, tmp_path):
+def test_the_same_detector_gives_the_same_bytes(detector: Detector, saved: Path, tmp_path: Path) -> None:
     detector.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == saved.read_bytes()
 
 
-def test_the_label_is_json_that_other_tools_can_read(saved, detector):
+def test_the_label_is_json_that_other_tools_can_read(saved: Path, detector: Detector) -> None:
     with safetensors.safe_open(saved, "numpy") as file:
         label = json.loads(file.metadata()["macs"])
     assert (label["format"], label["version"], label["macs"]) == ("macs-detector", 3, macs.__version__)
@@ -95,7 +96,7 @@ def test_the_label_is_json_that_other_tools_can_read(saved, detector):
     assert label["calibration"]["thresholds"][0]["value"] == float(detector.thresholds())
 
 
-def test_a_network_of_the_users_is_loaded_only_with_it(dots, tmp_path):
+def test_a_network_of_the_users_is_loaded_only_with_it(dots: Detector, tmp_path: Path) -> None:
     path = tmp_path / "d.safetensors"
     dots.save(path)
     images = noise(20, seed=1)
@@ -111,7 +112,7 @@ def test_a_network_of_the_users_is_loaded_only_with_it(dots, tmp_path):
         Detector.load(path, nn.Sequential())
 
 
-def test_tied_weights_come_back(validation, tmp_path):
+def test_tied_weights_come_back(validation: ImageSet, tmp_path: Path) -> None:
     detector = Detector(Tied()).calibrate(validation)
     detector.save(tmp_path / "d.safetensors")
     loaded = Detector.load(tmp_path / "d.safetensors", net=Tied())
@@ -119,7 +120,9 @@ def test_tied_weights_come_back(validation, tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{"net": "sly:Net"}, {"score": "sly:Score"}])
-def test_a_name_in_a_file_imports_nothing(saved, detector, tmp_path, monkeypatch, changes):
+def test_a_name_in_a_file_imports_nothing(
+    saved: Path, detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
     (tmp_path / "sly.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
     monkeypatch.chdir(tmp_path)
     forged(saved, Path("sly.safetensors"), **changes)
@@ -133,14 +136,14 @@ def test_a_name_in_a_file_imports_nothing(saved, detector, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("share", [0.0, 1e-5, 1e-4, 0.01, 0.3, 0.9, 0.9999])
-def test_a_file_cut_short_is_damaged(saved, share):
+def test_a_file_cut_short_is_damaged(saved: Path, share: float) -> None:
     content = saved.read_bytes()
     saved.write_bytes(content[: int(share * len(content))])
     with pytest.raises(MacsError, match="is damaged"):
         Detector.load(saved)
 
 
-def test_a_change_of_any_byte_is_refused(saved):
+def test_a_change_of_any_byte_is_refused(saved: Path) -> None:
     content = saved.read_bytes()
     header = 8 + int.from_bytes(content[:8], "little")
     random = np.random.default_rng(0)
@@ -156,7 +159,7 @@ def test_a_change_of_any_byte_is_refused(saved):
         read(saved)
 
 
-def test_an_edited_threshold_is_refused(saved, detector):
+def test_an_edited_threshold_is_refused(saved: Path, detector: Detector) -> None:
     content = saved.read_bytes()
     value = str(float(detector.thresholds())).encode()
     assert content.count(value) == 1
@@ -165,16 +168,20 @@ def test_an_edited_threshold_is_refused(saved, detector):
         Detector.load(saved)
 
 
-def threshold(**changes: object):
+Change = Callable[[dict[str, Any]], Any]  # of a record
+
+
+def threshold(**changes: object) -> Change:
     """A change to the only threshold of a calibration."""
     return lambda record: record | {"thresholds": [record["thresholds"][0] | changes]}
 
 
-def without(key: str):
+def without(key: str) -> Change:
     return lambda record: {name: value for name, value in record.items() if name != key}
 
 
-WORDS = {"version": 2, "preparation": "RGB; the shorter side resized to 16 pixels", "size": 16}  # before version 3
+# Before version 3 the preparation was written in words.
+WORDS: dict[str, Any] = {"version": 2, "preparation": "RGB; the shorter side resized to 16 pixels", "size": 16}
 
 
 @pytest.mark.parametrize(
@@ -227,7 +234,7 @@ WORDS = {"version": 2, "preparation": "RGB; the shorter side resized to 16 pixel
         ({"score": "knn"}, "the score is 'knn', and that of the calibration 'msp'"),
     ],
 )
-def test_labels_that_are_wrong(saved, tmp_path, changes, complaint):
+def test_labels_that_are_wrong(saved: Path, tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
     limit = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     forgery = forged(saved, tmp_path / "forged.safetensors", **changes)
@@ -236,7 +243,7 @@ def test_labels_that_are_wrong(saved, tmp_path, changes, complaint):
         Detector.load(forgery)
 
 
-def test_normalisation_travels_with_a_detector(known, tmp_path):
+def test_normalisation_travels_with_a_detector(known: ImageSet, tmp_path: Path) -> None:
     net = nets.build("wrn-10-1", len(known.classes), normalisation="openood-cifar100")
     detector = Detector(net).calibrate(known)
     detector.save(tmp_path / "d.safetensors")
@@ -244,10 +251,11 @@ def test_normalisation_travels_with_a_detector(known, tmp_path):
     for given in (None, nets.build("wrn-10-1", len(known.classes))):
         loaded = Detector.load(tmp_path / "d.safetensors", given)
         np.testing.assert_array_equal(loaded.predict(known).confidences, expected)
+        assert isinstance(loaded.net, nets.Net)
         assert loaded.net.normalise.values.mean == pytest.approx((0.5071, 0.4867, 0.4408))
 
 
-def test_detectors_of_versions_1_and_2_normalise_as_they_did(saved, tmp_path, detector):
+def test_detectors_of_versions_1_and_2_normalise_as_they_did(saved: Path, tmp_path: Path, detector: Detector) -> None:
     images = noise(5, seed=1)
     values = {"mean": detector.preparation.mean, "std": detector.preparation.std}
     for changes in ({"version": 1}, {"version": 1, "normalisation": None}, {"normalisation": values}):
@@ -298,7 +306,9 @@ def test_detectors_of_versions_1_and_2_normalise_as_they_did(saved, tmp_path, de
         ),
     ],
 )
-def test_calibrations_that_are_wrong(saved, tmp_path, detector, change, complaint):
+def test_calibrations_that_are_wrong(
+    saved: Path, tmp_path: Path, detector: Detector, change: Change, complaint: str
+) -> None:
     record = json.loads(json.dumps(detector.calibrated.as_dict()))
     forgery = forged(saved, tmp_path / "forged.safetensors", calibration=change(record))
     with pytest.raises(MacsError, match=f"label that macs did not write: .*{complaint}.*; calibrate anew"):
@@ -306,7 +316,7 @@ def test_calibrations_that_are_wrong(saved, tmp_path, detector, change, complain
 
 
 @pytest.mark.parametrize("depth", [500, 900, 990, 2000, 100_000])
-def test_a_label_nested_too_deeply(saved, tmp_path, depth):
+def test_a_label_nested_too_deeply(saved: Path, tmp_path: Path, depth: int) -> None:
     """Whatever Python's own limit is, a sentence comes of it, and from somewhere below it a detector."""
     content = saved.read_bytes()
     start = 8 + int.from_bytes(content[:8], "little")
@@ -321,7 +331,7 @@ def test_a_label_nested_too_deeply(saved, tmp_path, depth):
         read(saved)
 
 
-def test_a_header_as_long_as_it_likes(saved):
+def test_a_header_as_long_as_it_likes(saved: Path) -> None:
     content = saved.read_bytes()
     for length in (2**63, 2**40, len(content), len(content) - 7):
         saved.write_bytes(length.to_bytes(8, "little") + content[8:])
@@ -334,7 +344,7 @@ def test_a_header_as_long_as_it_likes(saved):
         read(saved)
 
 
-def test_what_is_no_file_is_refused_without_being_opened(saved, tmp_path):
+def test_what_is_no_file_is_refused_without_being_opened(saved: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "empty").touch()
     for path, words in (("fifo", "is a FIFO"), (".", "is a folder"), ("empty", "damaged"), ("gone", "no detector")):
@@ -346,20 +356,20 @@ def test_what_is_no_file_is_refused_without_being_opened(saved, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.int64, torch.bool])
-def test_weights_of_another_type_are_refused(saved, tmp_path, kind):
+def test_weights_of_another_type_are_refused(saved: Path, tmp_path: Path, kind: torch.dtype) -> None:
     tensors = safetensors.torch.load_file(saved)
     tensors["net.fc.weight"] = tensors["net.fc.weight"].to(kind)
     with pytest.raises(MacsError, match=f"its fc.weight (is|holds) .*{str(kind)[6:]} instead of float"):
         Detector.load(forged(saved, tmp_path / "forged.safetensors", tensors))
 
 
-def test_tensors_that_are_not_the_networks_are_refused(saved, tmp_path):
+def test_tensors_that_are_not_the_networks_are_refused(saved: Path, tmp_path: Path) -> None:
     tensors = safetensors.torch.load_file(saved) | {"score.bank": torch.zeros(3)}
     with pytest.raises(MacsError, match=r"does not fit MSP\(\), whose tensors are none"):
         Detector.load(forged(saved, tmp_path / "forged.safetensors", tensors))
 
 
-def test_a_forged_list_of_tensors_is_damage(saved, tmp_path):
+def test_a_forged_list_of_tensors_is_damage(saved: Path, tmp_path: Path) -> None:
     content = saved.read_bytes()
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:start])
@@ -374,27 +384,27 @@ def test_a_forged_list_of_tensors_is_damage(saved, tmp_path):
         Detector.load(saved)
 
 
-def test_a_forged_file_without_a_mistake_loads(saved, tmp_path):
+def test_a_forged_file_without_a_mistake_loads(saved: Path, tmp_path: Path) -> None:
     """So that the tests above fail for what they change and not for how they change it."""
     assert Detector.load(forged(saved, tmp_path / "forged.safetensors", preparation={"size": 20})).size == 20
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_refused(saved, tmp_path, value):
+def test_weights_that_are_not_finite_are_refused(saved: Path, tmp_path: Path, value: float) -> None:
     tensors = safetensors.torch.load_file(saved)
     tensors["net.fc.weight"][0, 0] = value
     with pytest.raises(MacsError, match=r"not finite \(fc.weight\)"):
         Detector.load(forged(saved, tmp_path / "forged.safetensors", tensors))
 
 
-def test_a_users_network_with_another_number_of_outputs_than_class_names(dots, tmp_path):
+def test_a_users_network_with_another_number_of_outputs_than_class_names(dots: Detector, tmp_path: Path) -> None:
     dots.save(tmp_path / "d.safetensors")
     forged(tmp_path / "d.safetensors", tmp_path / "forged.safetensors", classes=["a", "b"])
     with pytest.raises(MacsError, match="names 2 classes, but its network tells 3 apart"):
         Detector.load(tmp_path / "forged.safetensors", net=Dots(3))
 
 
-def test_other_files_are_no_detectors(trained, detector, tmp_path):
+def test_other_files_are_no_detectors(trained: nn.Module, detector: Detector, tmp_path: Path) -> None:
     nets.save(trained, tmp_path / "net.safetensors")
     with pytest.raises(MacsError, match="not a detector: it says that it is a macs-net"):
         Detector.load(tmp_path / "net.safetensors")
@@ -408,16 +418,18 @@ def test_other_files_are_no_detectors(trained, detector, tmp_path):
         nets.load(tmp_path / "d.safetensors")
 
 
-def test_only_safetensors_are_written(detector, tmp_path):
+def test_only_safetensors_are_written(detector: Detector, tmp_path: Path) -> None:
     with pytest.raises(MacsError, match=r"end in \.safetensors"):
         detector.save(tmp_path / "d.pt")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(detector, validation, saved, monkeypatch):
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(
+    detector: Detector, validation: ImageSet, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = saved.read_bytes()
 
-    def half(self, content):
+    def half(self: Path, content: bytes) -> None:
         with self.open("wb") as file:
             file.write(content[: len(content) // 2])
         raise OSError(errno.ENOSPC, "No space left on device")

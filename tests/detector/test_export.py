@@ -19,7 +19,7 @@ import macs
 from macs.core.errors import MacsError
 from macs.data import ImageSet, load
 from macs.data.preparation import Preparation
-from macs.detector import Detector, export, files
+from macs.detector import Detector, Verdicts, export, saving
 from macs.detector.export import session
 from tiny import noise
 
@@ -49,9 +49,9 @@ class Stubborn(nn.Module):
         return self.fc(means) if means.sum().item() > 0.5 else self.fc(-means)
 
 
-def equal(found: list[np.ndarray], expected, tau: np.ndarray) -> None:
+def equal(found: list[np.ndarray], expected: Verdicts, tau: np.ndarray) -> None:
     label, confidence, is_ood = found
-    assert (label.dtype, confidence.dtype, is_ood.dtype) == (np.int64, np.float32, np.bool_)
+    assert [part.dtype for part in found] == [np.int64, np.float32, np.bool_]
     np.testing.assert_array_equal(label, expected.labels)
     np.testing.assert_allclose(confidence, expected.confidences, rtol=1e-5, atol=1e-5)
     near = np.abs(expected.confidences - tau) < 1e-5  # where rounding may decide
@@ -71,20 +71,24 @@ def onnx_session(exported: Path) -> InferenceSession:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 64])
-def test_verdicts_are_pytorchs_on_random_images_for_any_number_of_them(detector, onnx_session, count):
+def test_verdicts_are_pytorchs_on_random_images_for_any_number_of_them(
+    detector: Detector, onnx_session: InferenceSession, count: int
+) -> None:
     images = noise(count, seed=count)
     found = onnx_session.run(["label", "confidence", "is_ood"], {"images": images.pixels[:]})
     equal(found, detector.predict(images), detector.thresholds())
 
 
-def test_verdicts_are_pytorchs_on_real_images(detector, onnx_session):
+def test_verdicts_are_pytorchs_on_real_images(detector: Detector, onnx_session: InferenceSession) -> None:
     images = load("digits", "test", size=16)
     found = onnx_session.run(None, {"images": images.pixels[:]})
     equal(found, detector.predict(images), detector.thresholds())
     assert 0 < found[2].mean() <= 1
 
 
-def test_the_threshold_is_inside_and_may_be_overridden(detector, onnx_session, validation):
+def test_the_threshold_is_inside_and_may_be_overridden(
+    detector: Detector, onnx_session: InferenceSession, validation: ImageSet
+) -> None:
     (optional,) = onnx_session.get_overridable_initializers()
     assert (optional.name, optional.type, optional.shape) == ("threshold", "tensor(float)", [])
     (needed,) = onnx_session.get_inputs()
@@ -92,13 +96,13 @@ def test_the_threshold_is_inside_and_may_be_overridden(detector, onnx_session, v
     pixels = validation.pixels[:]
     for tau in (-1.0, 0.7, float(detector.thresholds()), 2.0):
         found = onnx_session.run(None, {"images": pixels, "threshold": np.array(tau, np.float32)})
-        equal(found, detector.predict(pixels, threshold=tau), np.float32(tau))
+        equal(found, detector.predict(pixels, threshold=tau), np.array(tau, np.float32))
 
 
-def test_a_process_without_torch_runs_the_file(exported, detector, tmp_path):
+def test_a_process_without_torch_runs_the_file(exported: Path, detector: Detector, tmp_path: Path) -> None:
     images = noise(20, seed=3).pixels[:]
     np.save(tmp_path / "x.npy", images)
-    command = [sys.executable, "-c", WITHOUT_TORCH, exported, tmp_path / "x.npy", tmp_path / "y.npz"]
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(exported), str(tmp_path / "x.npy"), str(tmp_path / "y.npz")]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
@@ -107,7 +111,7 @@ def test_a_process_without_torch_runs_the_file(exported, detector, tmp_path):
     equal(parts, detector.predict(images), detector.thresholds())
 
 
-def test_the_file_says_in_words_what_it_takes_and_gives(exported, detector):
+def test_the_file_says_in_words_what_it_takes_and_gives(exported: Path, detector: Detector) -> None:
     model = onnx.load(exported)
     onnx.checker.check_model(model, full_check=True)
     told = {entry.key: entry.value for entry in model.metadata_props}
@@ -126,7 +130,7 @@ def test_the_file_says_in_words_what_it_takes_and_gives(exported, detector):
     assert model.opset_import[0].version >= 18
 
 
-def test_the_file_is_the_weights_and_little_more_and_names_no_folder(exported, detector):
+def test_the_file_is_the_weights_and_little_more_and_names_no_folder(exported: Path, detector: Detector) -> None:
     weights = sum(tensor.nbytes for tensor in detector.net.state_dict().values())
     assert exported.stat().st_size < 1.1 * weights + 10_000
     content = exported.read_bytes()
@@ -134,12 +138,12 @@ def test_the_file_is_the_weights_and_little_more_and_names_no_folder(exported, d
         assert str(folder).encode() not in content
 
 
-def test_one_threshold_a_class_is_a_vector(validation, tmp_path):
+def test_one_threshold_a_class_is_a_vector(validation: ImageSet, tmp_path: Path) -> None:
     torch.manual_seed(0)
     net = Dots()
     with torch.no_grad():  # so that every class is predicted for some images
         logits = net(torch.from_numpy(validation.pixels[:]).permute(0, 3, 1, 2) / 255)
-        net.fc.bias -= logits.median(dim=0).values
+        net.fc.bias.sub_(logits.median(dim=0).values)
     detector = Detector(net, "maxlogit").calibrate(validation, keep=0.5, per_class=True)
     detector.export(tmp_path / "d.onnx")
     found = session((tmp_path / "d.onnx").read_bytes())
@@ -153,7 +157,7 @@ def test_one_threshold_a_class_is_a_vector(validation, tmp_path):
     np.testing.assert_array_equal(is_ood, expected.labels != 1)
 
 
-def test_a_users_network_with_energy_which_stays_as_it_was(dots, tmp_path):
+def test_a_users_network_with_energy_which_stays_as_it_was(dots: Detector, tmp_path: Path) -> None:
     before = {name: tensor.clone() for name, tensor in dots.net.state_dict().items()}
     dots.net.train()
     dots.export(tmp_path / "new" / "d.onnx")
@@ -164,7 +168,7 @@ def test_a_users_network_with_energy_which_stays_as_it_was(dots, tmp_path):
     equal(found, dots.predict(images), dots.thresholds())
 
 
-def test_a_network_that_no_graph_can_follow_is_refused(validation, tmp_path):
+def test_a_network_that_no_graph_can_follow_is_refused(validation: ImageSet, tmp_path: Path) -> None:
     detector = Detector(Stubborn()).calibrate(ImageSet.from_array(validation.pixels[:]))
     with pytest.raises(MacsError, match="torch cannot export test_export:Stubborn to ONNX") as caught:
         detector.export(tmp_path / "d.onnx")
@@ -172,7 +176,9 @@ def test_a_network_that_no_graph_can_follow_is_refused(validation, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_graph_that_answers_otherwise_is_not_written(detector, exported, tmp_path, monkeypatch):
+def test_a_graph_that_answers_otherwise_is_not_written(
+    detector: Detector, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = replace(detector, net=macs.nets.build("wrn-10-1", classes=3))
     monkeypatch.setattr(export, "translated", lambda detector: onnx.load(exported))
     with pytest.raises(MacsError, match="does not answer as the network itself does"):
@@ -180,9 +186,11 @@ def test_a_graph_that_answers_otherwise_is_not_written(detector, exported, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_missing_or_misnamed_is_said_first(dots, tmp_path, monkeypatch):
+def test_what_is_missing_or_misnamed_is_said_first(
+    dots: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(MacsError, match=r"end in \.onnx"):
         dots.export(tmp_path / "d.pb")
-    monkeypatch.setattr(files, "find_spec", lambda name: None if name == "onnxscript" else "there")
+    monkeypatch.setattr(saving, "find_spec", lambda name: None if name == "onnxscript" else "there")
     with pytest.raises(MacsError, match=r"takes onnxscript: pip install 'macs-ood\[onnx\]'"):
         dots.export(tmp_path / "d.onnx")

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,11 +13,12 @@ import safetensors.torch
 import torch
 from dots import Dots
 from test_detector_files import forged
-from torch import nn
+from torch import Tensor, nn
 
 import macs
 from macs import scores
 from macs.core.errors import MacsError
+from macs.data import ImageSet
 from macs.detector import Detector
 from macs.detector.export import session
 from macs.scores.knn import KNN
@@ -70,9 +73,9 @@ if __name__ == "__main__":
 '''
 
 
-def test_a_score_of_the_users_own_as_one_file(tmp_path):
+def test_a_score_of_the_users_own_as_one_file(tmp_path: Path) -> None:
     (tmp_path / "centroid.py").write_text(OUTSIDE)
-    command = [sys.executable, tmp_path / "centroid.py", tmp_path]
+    command = [sys.executable, str(tmp_path / "centroid.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == ["Centroid(unit=2.0) True", "True"], done.stderr
     with safetensors.safe_open(tmp_path / "d.safetensors", "numpy") as file:
@@ -86,7 +89,9 @@ def test_a_score_of_the_users_own_as_one_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", FITTED)
-def test_what_is_saved_comes_back_with_equal_confidences(name, trained, known, validation, tmp_path):
+def test_what_is_saved_comes_back_with_equal_confidences(
+    name: str, trained: nn.Module, known: ImageSet, validation: ImageSet, tmp_path: Path
+) -> None:
     detector = Detector(trained, name).fit(known).calibrate(validation, keep=0.8)
     detector.save(tmp_path / "d.safetensors")
     loaded = Detector.load(tmp_path / "d.safetensors")
@@ -98,7 +103,9 @@ def test_what_is_saved_comes_back_with_equal_confidences(name, trained, known, v
     np.testing.assert_array_equal(detector.predict(images).confidences, expected)
 
 
-def test_settings_are_kept_and_files_are_judged_alike(trained, known, validation, tmp_path):
+def test_settings_are_kept_and_files_are_judged_alike(
+    trained: nn.Module, known: ImageSet, validation: ImageSet, tmp_path: Path
+) -> None:
     detector = Detector(trained, KNN(k=3)).fit(known, images=50).calibrate(validation)
     assert len(detector.score.bank) == 50
     detector.save(tmp_path / "d.safetensors")
@@ -106,13 +113,15 @@ def test_settings_are_kept_and_files_are_judged_alike(trained, known, validation
     assert loaded.score.k == 3
     images = noise(9, seed=4)
     np.save(tmp_path / "x.npy", images.pixels[:])
-    rows = [row.confidence for row in loaded.predict_files(tmp_path / "x.npy")]
+    rows = np.array([row.confidence for row in loaded.predict_files(tmp_path / "x.npy")])
     np.testing.assert_allclose(rows, detector.predict(images).confidences, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["ash-b", "vim"])
 @pytest.mark.parametrize("ours", [True, False])
-def test_the_exported_file_holds_features_buffers_and_score(name, ours, trained, known, validation, tmp_path):
+def test_the_exported_file_holds_features_buffers_and_score(
+    name: str, ours: bool, trained: nn.Module, known: ImageSet, validation: ImageSet, tmp_path: Path
+) -> None:
     torch.manual_seed(2)
     detector = Detector(trained if ours else Dots(), name).fit(known).calibrate(validation)
     detector.export(tmp_path / "d.onnx")
@@ -124,7 +133,9 @@ def test_the_exported_file_holds_features_buffers_and_score(name, ours, trained,
     assert told["score"] == name and json.loads(told["settings"]) == detector.score.settings
 
 
-def test_eight_bits_are_for_the_network_and_not_for_the_score(trained, known, validation, tmp_path):
+def test_eight_bits_are_for_the_network_and_not_for_the_score(
+    trained: nn.Module, known: ImageSet, validation: ImageSet, tmp_path: Path
+) -> None:
     detector = Detector(trained, "knn").fit(known).calibrate(validation)
     detector.export_int8(tmp_path / "d.onnx", stripes(200, seed=12), max_drop=100)
     graph = onnx.load(tmp_path / "d.onnx").graph
@@ -133,19 +144,19 @@ def test_eight_bits_are_for_the_network_and_not_for_the_score(trained, known, va
     assert list(floats[product.input[1]]) == list(detector.score.bank.T.shape)
 
 
-def test_without_a_fit_there_is_no_calibration(trained, validation):
+def test_without_a_fit_there_is_no_calibration(trained: nn.Module, validation: ImageSet) -> None:
     with pytest.raises(MacsError, match=r"KNN\(k=50\) \[unfitted\] has to be fitted to ID training images before"):
         Detector(trained, "knn").calibrate(validation)
     assert Detector(trained, "ash").calibrate(validation).score.fitted  # the last layer is all that it needs
 
 
-def test_a_new_fit_forgets_the_calibration(trained, known, validation):
+def test_a_new_fit_forgets_the_calibration(trained: nn.Module, known: ImageSet, validation: ImageSet) -> None:
     detector = Detector(trained, "knn").fit(known).calibrate(validation)
     assert detector.fit(known).calibration is None
     assert Detector(trained, "msp").calibrate(validation).fit(known).calibration is not None
 
 
-def test_a_score_belongs_to_its_network(trained, known, validation):
+def test_a_score_belongs_to_its_network(trained: nn.Module, known: ImageSet, validation: ImageSet) -> None:
     fitted = Detector(trained, "knn").fit(known).score
     assert Detector(trained, fitted).calibrate(validation).score.fitted
     with pytest.raises(MacsError, match=r"KNN\(k=50\) is fitted to another network"):
@@ -164,7 +175,15 @@ def test_a_score_belongs_to_its_network(trained, known, validation):
         ("score.network", torch.zeros(6, dtype=torch.uint8), "fitted to another network"),
     ],
 )
-def test_forged_tensors_of_a_score_are_refused(trained, known, validation, tmp_path, name, tensor, complaint):
+def test_forged_tensors_of_a_score_are_refused(
+    trained: nn.Module,
+    known: ImageSet,
+    validation: ImageSet,
+    tmp_path: Path,
+    name: str,
+    tensor: Tensor | None,
+    complaint: str,
+) -> None:
     Detector(trained, "knn").fit(known).calibrate(validation).save(tmp_path / "d.safetensors")
     tensors = safetensors.torch.load_file(tmp_path / "d.safetensors")
     tensors = {key: value for key, value in tensors.items() if key != name}
@@ -174,7 +193,9 @@ def test_forged_tensors_of_a_score_are_refused(trained, known, validation, tmp_p
 
 
 @pytest.mark.parametrize("settings", [{"k": 0}, {"k": "x"}, {"bank": 1}, {"q": 1}])
-def test_forged_settings_are_refused(trained, known, validation, tmp_path, settings):
+def test_forged_settings_are_refused(
+    trained: nn.Module, known: ImageSet, validation: ImageSet, tmp_path: Path, settings: dict[str, Any]
+) -> None:
     Detector(trained, "knn").fit(known).calibrate(validation).save(tmp_path / "d.safetensors")
     with pytest.raises(MacsError, match="Cannot make the score knn of"):
         Detector.load(forged(tmp_path / "d.safetensors", tmp_path / "forged.safetensors", settings=settings))
@@ -187,26 +208,29 @@ class Split(nn.Module):
         super().__init__()
         self.stem, self.last = nn.Conv2d(3, 6, 3), nn.Linear(6, 3)
 
-    def forward_features(self, pixels):
+    def forward_features(self, pixels: Tensor) -> Tensor:
         return self.stem(pixels).relu()
 
-    def forward_head(self, maps, pre_logits: bool = False):
+    def forward_head(self, maps: Tensor, pre_logits: bool = False) -> Tensor:
         features = 2 * maps.mean(dim=(2, 3))
         return features if pre_logits else self.last(features)
 
-    def get_classifier(self):
+    def get_classifier(self) -> nn.Module | tuple[nn.Module, ...]:
         return self.last
 
-    def forward(self, pixels):
+    def forward(self, pixels: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(pixels))
 
 
-def test_a_network_with_timms_methods_splits_itself(known, validation):
+def test_a_network_with_timms_methods_splits_itself(
+    known: ImageSet, validation: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(3)
     net = Split().eval()
     pixels = torch.rand(4, 3, 16, 16)
     features, logits = macs.nets.features_of(net, pixels)
     assert torch.equal(features, 2 * net.stem(pixels).relu().mean(dim=(2, 3))) and torch.equal(logits, net(pixels))
     assert Detector(net, "vim").fit(known).calibrate(validation).score.fitted
-    net.get_classifier = lambda: (net.last, net.last)  # two heads: the hooks find the one that ran last
+    # With two heads, the hooks find the one that ran last.
+    monkeypatch.setattr(net, "get_classifier", lambda: (net.last, net.last))
     assert torch.allclose(macs.nets.features_of(net, pixels)[0], features)

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet
@@ -23,7 +24,7 @@ ROWS = [
 ]
 
 
-def test_csv_is_read_back(tmp_path):
+def test_csv_is_read_back(tmp_path: Path) -> None:
     formats.formats["csv"].write_file(ROWS, tmp_path / "x.csv")
     with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -33,7 +34,7 @@ def test_csv_is_read_back(tmp_path):
     assert list(rows[2].values()) == ["broken.png", "", "", "", "", ROWS[2].reason]
 
 
-def test_json_lines_are_read_back(tmp_path):
+def test_json_lines_are_read_back(tmp_path: Path) -> None:
     formats.formats["jsonl"].write_file(ROWS, tmp_path / "x.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
     expected = {"path": "a.png", "label": 2, "class": "cat", "confidence": 0.75, "is_ood": False, "reason": ""}
@@ -41,7 +42,7 @@ def test_json_lines_are_read_back(tmp_path):
     assert rows[2]["is_ood"] is None and rows[2]["reason"] == ROWS[2].reason
 
 
-def test_parquet_is_read_back_in_groups(tmp_path, monkeypatch):
+def test_parquet_is_read_back_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "ROW_GROUP", 2)
     formats.formats["parquet"].write_file(ROWS, tmp_path / "x.parquet")
     file = pyarrow.parquet.ParquetFile(tmp_path / "x.parquet")
@@ -50,7 +51,7 @@ def test_parquet_is_read_back_in_groups(tmp_path, monkeypatch):
     assert list(file.read().to_pylist()[1].values()) == [ROWS[1].path, 0, "dog", pytest.approx(0.1), True, ""]
 
 
-def test_the_table_has_a_line_a_row_whatever_the_names_hold():
+def test_the_table_has_a_line_a_row_whatever_the_names_hold() -> None:
     file = io.StringIO()
     formats.formats["table"].write_stream([*ROWS, Prediction("\x1b[31mred.png", 0, "cat", 0.5, True)], file)
     lines = file.getvalue().splitlines()
@@ -73,7 +74,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 @pytest.mark.parametrize("form", ["csv", "jsonl", "table", "parquet"])
-def test_any_path_reason_and_class_can_be_written(tmp_path, form, hostile):
+def test_any_path_reason_and_class_can_be_written(tmp_path: Path, form: str, hostile: str) -> None:
     rows = [Prediction(hostile, 0, hostile, 0.5, True), Prediction(hostile, reason=f"Cannot read {hostile}."), ROWS[0]]
     formats.formats[form].write_file(rows, tmp_path / "x")
     if form == "table":
@@ -93,18 +94,19 @@ def test_any_path_reason_and_class_can_be_written(tmp_path, form, hostile):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_confidence_that_is_no_number_is_null_in_json(value):
+def test_a_confidence_that_is_no_number_is_null_in_json(value: float) -> None:
     file = io.StringIO()
     formats.formats["jsonl"].write_stream([Prediction("x", 0, "cat", value, True)], file)
     assert '"confidence": null' in file.getvalue()
 
 
-def test_rows_are_written_as_they_come():
+def test_rows_are_written_as_they_come() -> None:
     """A reader at the other end of a pipe sees the first row before the second is made."""
     for form in (each for each in formats.formats.entries().values() if not each.binary):
-        file, seen = io.StringIO(), []
+        file = io.StringIO()
+        seen: list[str] = []
 
-        def slow(file: io.StringIO = file, seen: list[str] = seen):
+        def slow(file: io.StringIO = file, seen: list[str] = seen) -> Iterator[Prediction]:
             for row in ROWS:
                 seen.append(file.getvalue())
                 yield row
@@ -113,14 +115,14 @@ def test_rows_are_written_as_they_come():
         assert "a.png" not in seen[0] and "a.png" in seen[1]
 
 
-def test_the_format_is_the_one_asked_for_or_the_files_or_the_terminals():
+def test_the_format_is_the_one_asked_for_or_the_files_or_the_terminals() -> None:
     assert choose_format(None, None, terminal=True).name == "table"
     assert choose_format(None, None, terminal=False).name == "csv"
     assert choose_format(None, Path("x.parquet"), terminal=True).name == "parquet"
     assert choose_format("jsonl", Path("x.csv"), terminal=True).name == "jsonl"
 
 
-def test_a_format_that_cannot_be_written_is_refused_at_once(monkeypatch):
+def test_a_format_that_cannot_be_written_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MacsError, match=r"x\.xls does not say its format"):
         choose_format(None, Path("x.xls"), terminal=True)
     with pytest.raises(MacsError, match="--out"):
@@ -130,7 +132,7 @@ def test_a_format_that_cannot_be_written_is_refused_at_once(monkeypatch):
         choose_format("parquet", Path("x"), terminal=True)
 
 
-def test_rows_are_counted_on_their_way():
+def test_rows_are_counted_on_their_way() -> None:
     count, heard = Count(), []
     assert list(count.through(ROWS, lambda: heard.append(count.rows))) == ROWS
     assert (count.rows, count.ood, count.failed, heard) == (3, 1, 1, [1, 2, 3])
@@ -148,7 +150,7 @@ def write_tsv(rows, file):
 """
 
 
-def test_a_format_of_the_users_own_is_one_file(tmp_path, monkeypatch):
+def test_a_format_of_the_users_own_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tabs.py").write_text(OUTSIDE)
     monkeypatch.chdir(tmp_path)
     chosen = choose_format("tabs:write_tsv", tmp_path / "x.tsv", terminal=True)
@@ -158,7 +160,7 @@ def test_a_format_of_the_users_own_is_one_file(tmp_path, monkeypatch):
     monkeypatch.delitem(formats.formats._entries, "tsv")
 
 
-def test_what_is_no_format_is_refused():
+def test_what_is_no_format_is_refused() -> None:
     with pytest.raises(MacsError, match="did you mean 'csv'"):
         choose_format("cvs", None, terminal=True)
     with pytest.raises(MacsError, match="json:dumps is no output format"):

@@ -2,35 +2,39 @@
 
 import copy
 import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 from macs.core.errors import MacsError
-from macs.detector import int8
-from macs.detector.export import session
+from macs.data import ImageSet
+from macs.detector import Detector, int8
+from macs.detector.export import session, to_onnx
 from macs.metrics import ood_metrics
 from tiny import noise, stripes
 
 
 @pytest.fixture(scope="module")
-def labelled():
+def labelled() -> ImageSet:
     return stripes(200, seed=12)
 
 
 @pytest.fixture(scope="module")
-def unknown():
+def unknown() -> ImageSet:
     return noise(80, seed=13)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def exported_once():
+def exported_once() -> Iterator[None]:
     """One export and one quantisation for all tests: they take seconds, and are of the same detector each time."""
-    made = {}
+    made: dict[Callable[..., Any], Any] = {}
 
-    def once(real):
-        def call(*given):
+    def once(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
             if real not in made:
                 made[real] = real(*given)
             return copy.deepcopy(made[real])
@@ -38,18 +42,22 @@ def exported_once():
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for function in (int8.to_onnx, int8.quantise):
+        for function in (to_onnx, int8.quantise):
             patch.setattr(int8, function.__name__, once(function))
         yield
 
 
 @pytest.fixture(scope="module")
-def small(detector, labelled, unknown, tmp_path_factory):
+def small(
+    detector: Detector, labelled: ImageSet, unknown: ImageSet, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, int8.Quantised]:
     path = tmp_path_factory.mktemp("int8") / "d.onnx"
     return path, detector.export_int8(path, labelled, {"noise": unknown}, max_drop=5)
 
 
-def test_the_measured_costs_are_those_of_the_written_file(small, detector, labelled, unknown):
+def test_the_measured_costs_are_those_of_the_written_file(
+    small: tuple[Path, int8.Quantised], detector: Detector, labelled: ImageSet, unknown: ImageSet
+) -> None:
     path, result = small
     _, rest = labelled.split(100)
     found = session(path.read_bytes())
@@ -63,7 +71,9 @@ def test_the_measured_costs_are_those_of_the_written_file(small, detector, label
     assert np.abs(confidence - float32.confidences).mean() < 0.1
 
 
-def test_the_threshold_is_calibrated_anew_on_images_that_gave_no_ranges(small, detector, labelled):
+def test_the_threshold_is_calibrated_anew_on_images_that_gave_no_ranges(
+    small: tuple[Path, int8.Quantised], detector: Detector, labelled: ImageSet
+) -> None:
     path, result = small
     rest = labelled.split(100)[1]
     _, confidence, is_ood = session(path.read_bytes()).run(None, {"images": rest.pixels[:]})
@@ -76,7 +86,7 @@ def test_the_threshold_is_calibrated_anew_on_images_that_gave_no_ranges(small, d
     assert json.loads(told["calibration"])["thresholds"][0]["value"] == result.calibration.thresholds[0].value
 
 
-def test_layers_are_integers_and_the_file_is_a_quarter(small):
+def test_layers_are_integers_and_the_file_is_a_quarter(small: tuple[Path, int8.Quantised]) -> None:
     path, result = small
     model = onnx.load(path)
     held = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -90,10 +100,12 @@ def test_layers_are_integers_and_the_file_is_a_quarter(small):
     assert optional.name == "threshold"
 
 
-def test_beyond_the_limit_nothing_is_written(detector, labelled, tmp_path, monkeypatch):
+def test_beyond_the_limit_nothing_is_written(
+    detector: Detector, labelled: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = int8.verdicts
 
-    def worse(model, images, *rest):
+    def worse(model: onnx.ModelProto, images: ImageSet, *rest: Any) -> Any:
         found = real(model, images, *rest)
         if any(node.op_type == "QuantizeLinear" for node in model.graph.node):
             found.predictions[:] = 0
@@ -106,15 +118,19 @@ def test_beyond_the_limit_nothing_is_written(detector, labelled, tmp_path, monke
 
 
 @pytest.mark.parametrize("max_drop", [float("nan"), float("inf"), -1, 101])
-def test_a_limit_that_would_switch_the_guard_off_is_refused(detector, labelled, tmp_path, max_drop):
+def test_a_limit_that_would_switch_the_guard_off_is_refused(
+    detector: Detector, labelled: ImageSet, tmp_path: Path, max_drop: float
+) -> None:
     with pytest.raises(MacsError, match="may cost must be at least 0 and at most 100"):
         detector.export_int8(tmp_path / "d.onnx", labelled, max_drop=max_drop)
 
 
-def test_a_drop_of_auroc_counts_too(detector, labelled, unknown, tmp_path, monkeypatch):
+def test_a_drop_of_auroc_counts_too(
+    detector: Detector, labelled: ImageSet, unknown: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = int8.verdicts
 
-    def worse(model, images, *rest):
+    def worse(model: onnx.ModelProto, images: ImageSet, *rest: Any) -> Any:
         found = real(model, images, *rest)
         if images.name == "noise" and any(node.op_type == "QuantizeLinear" for node in model.graph.node):
             found.confidences[:] = 1
@@ -126,14 +142,14 @@ def test_a_drop_of_auroc_counts_too(detector, labelled, unknown, tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
-def test_images_that_cannot_measure_it_are_refused(detector, unknown, tmp_path):
+def test_images_that_cannot_measure_it_are_refused(detector: Detector, unknown: ImageSet, tmp_path: Path) -> None:
     with pytest.raises(MacsError, match="noise must be labelled"):
         detector.export_int8(tmp_path / "d.onnx", unknown)
     with pytest.raises(MacsError, match="stripes has 1"):
         detector.export_int8(tmp_path / "d.onnx", stripes(1, seed=0))
 
 
-def test_the_result_in_words(small):
+def test_the_result_in_words(small: tuple[Path, int8.Quantised]) -> None:
     text = str(small[1])
     for words in ("accuracy", "AUROC against noise", "points", "MB", "k = 10"):
         assert words in text

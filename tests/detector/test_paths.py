@@ -29,19 +29,19 @@ def names(*given: object) -> list[str]:
     return [item.name for item in find_images(map(str, given))]
 
 
-def test_a_folder_means_every_image_below_it_in_order(tree):
+def test_a_folder_means_every_image_below_it_in_order(tree: Path) -> None:
     inside = ["a.jpg", "b.png", "c/d.PNG", "c/e/f.webp", "c/e/g.png", "c1/h.png"]
     assert names(tree) == [str(tree / name) for name in inside]
 
 
-def test_a_folder_larger_than_a_piece_is_listed_whole(tree, monkeypatch):
+def test_a_folder_larger_than_a_piece_is_listed_whole(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = names(tree)
     for piece in (1, 2, 3):
         monkeypatch.setattr(walking, "SORTED", piece)
         assert sorted(names(tree)) == sorted(whole)
 
 
-def test_a_folder_is_not_listed_before_it_is_needed(tmp_path, monkeypatch):
+def test_a_folder_is_not_listed_before_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With pieces of 10 and 1,000 files, the first image is there after 10."""
     for i in range(1000):
         (tmp_path / f"{i}.png").touch()
@@ -62,7 +62,7 @@ def test_a_folder_is_not_listed_before_it_is_needed(tmp_path, monkeypatch):
         def __iter__(self) -> "Counting":
             return self
 
-        def __next__(self) -> os.DirEntry:
+        def __next__(self) -> os.DirEntry[str]:
             nonlocal listed
             listed += 1
             return next(self.entries)
@@ -75,7 +75,7 @@ def test_a_folder_is_not_listed_before_it_is_needed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "pattern", ["*.png", "*", "c*/*.png", "**/*.png", "c/**", "**/e/*", "?.jpg", "[ab].*", "**/g.png"]
 )
-def test_globs_mean_what_they_mean_to_pathlib(tree, pattern):
+def test_globs_mean_what_they_mean_to_pathlib(tree: Path, pattern: str) -> None:
     """Hidden files apart, which a shell leaves out and pathlib does not."""
     expected = set()
     for match in tree.glob(pattern):
@@ -84,22 +84,22 @@ def test_globs_mean_what_they_mean_to_pathlib(tree, pattern):
     assert set(names(tree / pattern)) == expected
 
 
-def test_a_name_with_brackets_that_exists_is_no_glob(tmp_path):
+def test_a_name_with_brackets_that_exists_is_no_glob(tmp_path: Path) -> None:
     (tmp_path / "a[1].png").touch()
     (tmp_path / "a1.png").touch()
     assert names(tmp_path / "a[1].png") == [str(tmp_path / "a[1].png")]
 
 
-def test_what_is_not_there_or_holds_nothing_is_said_when_it_is_read(tmp_path):
+def test_what_is_not_there_or_holds_nothing_is_said_when_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found = list(find_images([tmp_path / "empty", tmp_path / "gone.png", tmp_path / "*.png"]))
     assert len(found) == 3
     for item in found:
         with pytest.raises(MacsError, match=item.name.replace("*", r"\*")):
-            item.read(8)
+            item.read(Preparation(8))
 
 
-def test_a_link_in_a_circle_ends(tree):
+def test_a_link_in_a_circle_ends(tree: Path) -> None:
     (tree / "c" / "up").symlink_to(tree)
     (tree / "broken.png").symlink_to(tree / "nowhere")
     assert len([name for name in names(tree) if "broken" not in name]) == 6
@@ -107,13 +107,13 @@ def test_a_link_in_a_circle_ends(tree):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
-def test_a_name_that_is_no_utf8_can_be_written(tmp_path):
+def test_a_name_that_is_no_utf8_can_be_written(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png")).touch()
     (name,) = names(tmp_path)
     assert name.encode().endswith(rb"/caf\xe9.png")
 
 
-def test_an_array_gives_its_images_by_number(tmp_path):
+def test_an_array_gives_its_images_by_number(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, 12, 12, 3), dtype=np.uint8)
     np.save(tmp_path / "x.npy", images)
     found = list(find_images([tmp_path / "x.npy"]))
@@ -125,39 +125,39 @@ def test_an_array_gives_its_images_by_number(tmp_path):
     np.save(tmp_path / "bad.npy", np.zeros((3, 4)))
     (bad,) = find_images([tmp_path / "bad.npy"])
     with pytest.raises(MacsError, match="float64"):
-        bad.read(6)
+        bad.read(Preparation(8))
 
 
 @pytest.mark.parametrize(("count", "size"), [(0, 3), (1, 3), (3, 3), (7, 3)])
-def test_batches_hold_everything_once(count, size):
+def test_batches_hold_everything_once(count: int, size: int) -> None:
     batches = list(in_batches(range(count), size))
     assert [x for batch in batches for x in batch] == list(range(count))
     assert all(len(batch) == size for batch in batches[:-1])
 
 
 @pytest.mark.parametrize("path", ["", " ", "a\0b.png", "~nobody-of-that-name/x.png", "x" * 5000, "\ud800.png"])
-def test_a_path_that_no_file_can_have_is_an_item_that_says_so(path):
+def test_a_path_that_no_file_can_have_is_an_item_that_says_so(path: str) -> None:
     (item,) = find_images([path])
     item.name.encode()  # can be written
     with pytest.raises(MacsError, match=r"empty|No file can|home folder|too long"):
-        item.read(8)
+        item.read(Preparation(8))
 
 
-def test_one_path_is_one_path_and_not_its_letters(tree):
+def test_one_path_is_one_path_and_not_its_letters(tree: Path) -> None:
     assert [item.name for item in find_images(str(tree / "b.png"))] == [str(tree / "b.png")]
     assert [item.name for item in find_images(tree / "c1")] == [str(tree / "c1" / "h.png")]
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.npy"])
-def test_a_fifo_keeps_nobody_waiting(tmp_path, name):
+def test_a_fifo_keeps_nobody_waiting(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     (item,) = find_images([tmp_path / name])
     with pytest.raises(MacsError, match=f"{name} is a FIFO"):
-        item.read(8)
+        item.read(Preparation(8))
 
 
 @pytest.mark.parametrize("pattern", [".", "**/*.png", "*/*.png"])
-def test_a_folder_that_may_not_be_read_has_an_item_that_says_so(unprivileged, pattern):
+def test_a_folder_that_may_not_be_read_has_an_item_that_says_so(unprivileged: Path, pattern: str) -> None:
     for name in ("a/1.png", "b/1.png"):
         (unprivileged / name).parent.mkdir()
         (unprivileged / name).touch()
@@ -165,10 +165,10 @@ def test_a_folder_that_may_not_be_read_has_an_item_that_says_so(unprivileged, pa
     locked, readable = find_images([unprivileged / pattern])
     assert (locked.name, readable.name) == (str(unprivileged / "a"), str(unprivileged / "b" / "1.png"))
     with pytest.raises(MacsError, match="Permission denied"):
-        locked.read(8)
+        locked.read(Preparation(8))
 
 
-def test_folders_may_be_nested_more_deeply_than_functions(tmp_path, monkeypatch):
+def test_folders_may_be_nested_more_deeply_than_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for _ in range(1500):
         Path("a").mkdir()

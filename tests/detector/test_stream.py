@@ -3,7 +3,9 @@
 import os
 import threading
 import tracemalloc
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from PIL import Image
 
 from macs.core.errors import MacsError
 from macs.data.preparation import Preparation
-from macs.detector import stream
+from macs.detector import Detector, stream
 from macs.detector.paths import Item
 from tiny import noise, stripes
 
@@ -35,7 +37,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_every_file_gets_a_row_and_broken_ones_a_reason(detector, files):
+def test_every_file_gets_a_row_and_broken_ones_a_reason(detector: Detector, files: Path) -> None:
     rows = {Path(row.path).name: row for row in detector.predict_files([files])}
     assert list(rows) == sorted(path.name for path in files.iterdir())
     failed = {name for name, row in rows.items() if row.is_ood is None}
@@ -45,7 +47,7 @@ def test_every_file_gets_a_row_and_broken_ones_a_reason(detector, files):
     assert all(row.reason == "" for name, row in rows.items() if name not in failed)
 
 
-def test_rows_are_what_predict_says_of_the_same_images(detector, tmp_path):
+def test_rows_are_what_predict_says_of_the_same_images(detector: Detector, tmp_path: Path) -> None:
     images = noise(300, seed=2)  # more than a batch
     for i, pixels in enumerate(images.pixels[:]):
         Image.fromarray(pixels).save(tmp_path / f"{i:03}.png")
@@ -53,18 +55,18 @@ def test_rows_are_what_predict_says_of_the_same_images(detector, tmp_path):
     expected = detector.predict(images)
     assert [row.label for row in rows] == expected.labels.tolist()
     assert [row.name for row in rows] == expected.names
-    np.testing.assert_allclose([row.confidence for row in rows], expected.confidences, rtol=1e-5)
+    np.testing.assert_allclose(np.array([row.confidence for row in rows]), expected.confidences, rtol=1e-5)
     near = np.abs(expected.confidences - detector.thresholds()) < 1e-5
     assert ((np.array([row.is_ood for row in rows]) == expected.is_ood) | near).all()
 
 
-def test_confidences_are_written_with_the_digits_of_a_float32(detector, files):
+def test_confidences_are_written_with_the_digits_of_a_float32(detector: Detector, files: Path) -> None:
     (row,) = detector.predict_files([files / "a0.png"])
     assert row.confidence is not None and len(str(row.confidence)) <= 12
     assert np.float32(row.confidence) == detector.predict(np.asarray(Image.open(files / "a0.png"))).confidences[0]
 
 
-def test_the_threshold_can_be_overridden(detector, files):
+def test_the_threshold_can_be_overridden(detector: Detector, files: Path) -> None:
     paths = sorted(files.glob("a*.png"))
     assert all(row.is_ood for row in detector.predict_files(paths, threshold=2))
     assert not any(row.is_ood for row in detector.predict_files(paths, threshold=-1))
@@ -72,7 +74,7 @@ def test_the_threshold_can_be_overridden(detector, files):
         detector.predict_files(paths, threshold=float("inf"))
 
 
-def test_nothing_is_lost_where_whole_batches_cannot_be_read(dots, tmp_path):
+def test_nothing_is_lost_where_whole_batches_cannot_be_read(dots: Detector, tmp_path: Path) -> None:
     paths = [tmp_path / f"{i}.png" for i in range(600)]
     Image.new("RGB", (16, 16)).save(paths[599])
     rows = list(dots.predict_files(paths))
@@ -80,15 +82,16 @@ def test_nothing_is_lost_where_whole_batches_cannot_be_read(dots, tmp_path):
     assert [row.is_ood is None for row in rows] == [True] * 599 + [False]
 
 
-def test_stopping_early_ends_the_threads(dots, files):
+def test_stopping_early_ends_the_threads(dots: Detector, files: Path) -> None:
     before = threading.active_count()
     rows = dots.predict_files([files])
     next(rows)
+    assert isinstance(rows, Generator)
     rows.close()
     assert threading.active_count() == before
 
 
-def test_ten_times_the_images_take_no_more_memory(dots, monkeypatch):
+def test_ten_times_the_images_take_no_more_memory(dots: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 64 x 64 pixels the larger number of images would take 49 MB if they were kept."""
     random = np.random.default_rng(0)
 
@@ -110,14 +113,14 @@ def test_ten_times_the_images_take_no_more_memory(dots, monkeypatch):
     assert peak(4000) < 1.25 * peak(1000)
 
 
-def test_a_single_path_gives_the_rows_of_that_path(dots, files):
+def test_a_single_path_gives_the_rows_of_that_path(dots: Detector, files: Path) -> None:
     for path in (files / "a1.png", str(files / "a1.png")):
         assert [row.path for row in dots.predict_files(path)] == [str(files / "a1.png")]
     with pytest.raises(MacsError, match="a list of paths, not a int"):
-        dots.predict_files(5)
+        dots.predict_files(cast(Any, 5))
 
 
-def test_what_cannot_be_read_at_all_is_a_row_with_a_reason(dots, files, tmp_path):
+def test_what_cannot_be_read_at_all_is_a_row_with_a_reason(dots: Detector, files: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.png")
     rows = list(dots.predict_files([tmp_path / "fifo.png", "/dev/zero", "a\0b", "", files / "a1.png"]))
     assert [row.is_ood is None for row in rows] == [True] * 4 + [False]

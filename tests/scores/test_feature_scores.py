@@ -67,7 +67,7 @@ def confidences(score: scores.Score, features: np.ndarray = TEST, dtype: torch.d
 
 def asked(fitted: scores.Score, features: np.ndarray = TEST, dtype: torch.dtype = torch.float64) -> np.ndarray:
     """What a fitted score says of features."""
-    outputs = Outputs(*(torch.tensor(array, dtype=dtype) for array in (logits_of(features), features)))
+    outputs = Outputs(torch.tensor(logits_of(features), dtype=dtype), torch.tensor(features, dtype=dtype))
     return fitted.confidence(outputs).numpy()
 
 
@@ -78,7 +78,7 @@ def energy(features: list[float], weight: np.ndarray = WEIGHT) -> float:
 
 
 @pytest.mark.parametrize("percentile", [90, 65, 0])
-def test_ash_keeps_the_largest_features_and_scales_them(percentile):
+def test_ash_keeps_the_largest_features_and_scales_them(percentile: int) -> None:
     count = FEATURES - round(FEATURES * percentile / 100)
     for variant in (ASH, ASHB, ASHP):
         expected = []
@@ -93,7 +93,7 @@ def test_ash_keeps_the_largest_features_and_scales_them(percentile):
         assert confidences(variant(percentile)) == pytest.approx(expected, rel=1e-12)
 
 
-def test_scale_multiplies_every_feature():
+def test_scale_multiplies_every_feature() -> None:
     expected = []
     for features in TEST.tolist():
         share = sum(features) / sum(sorted(features)[-2:])  # 15% of 13 features are 2
@@ -102,11 +102,11 @@ def test_scale_multiplies_every_feature():
 
 
 @pytest.mark.parametrize("name", ["ash", "ash-b", "ash-p", "scale"])
-def test_an_image_without_any_feature_gets_the_energy_of_the_bias(name):
+def test_an_image_without_any_feature_gets_the_energy_of_the_bias(name: str) -> None:
     assert confidences(scores.get(name), np.zeros((1, FEATURES))) == pytest.approx(logsumexp(BIAS))
 
 
-def test_react_cuts_features_off_at_a_percentile():
+def test_react_cuts_features_off_at_a_percentile() -> None:
     ordered = sorted(TRAIN.ravel())
     place = 0.9 * (len(ordered) - 1)
     low, high = ordered[int(place)], ordered[int(place) + 1]
@@ -116,7 +116,7 @@ def test_react_cuts_features_off_at_a_percentile():
     assert confidences(ReAct(100), TRAIN) == pytest.approx(logsumexp(logits_of(TRAIN), axis=1))
 
 
-def test_dice_keeps_the_weights_that_contribute_most():
+def test_dice_keeps_the_weights_that_contribute_most() -> None:
     contributions = {
         (k, d): WEIGHT[k, d] * sum(TRAIN[:, d]) / len(TRAIN) for k in range(CLASSES) for d in range(FEATURES)
     }
@@ -130,7 +130,7 @@ def test_dice_keeps_the_weights_that_contribute_most():
 
 
 @pytest.mark.parametrize("k", [1, 50, 1000])
-def test_knn_agrees_with_scikit_learn(k):
+def test_knn_agrees_with_scikit_learn(k: int) -> None:
     neighbours = NearestNeighbors(n_neighbors=min(k, len(TRAIN)), algorithm="brute").fit(normalize(TRAIN))
     distances = neighbours.kneighbors(normalize(TEST))[0][:, -1]
     assert confidences(KNN(k)) == pytest.approx(-distances, rel=1e-9)
@@ -140,7 +140,7 @@ def squared(features: np.ndarray, mean: np.ndarray, precision: np.ndarray) -> fl
     return mahalanobis(features, mean, precision) ** 2
 
 
-def test_mahalanobis_agrees_with_scipy_and_scikit_learn():
+def test_mahalanobis_agrees_with_scipy_and_scikit_learn() -> None:
     means, within = by_class(TRAIN, LABELS)
     precision = EmpiricalCovariance(assume_centered=True).fit(within).precision_
     classes = np.array([[squared(features, mean, precision) for mean in means] for features in TEST])
@@ -152,7 +152,7 @@ def test_mahalanobis_agrees_with_scipy_and_scikit_learn():
     assert confidences(scores.get("relative-mahalanobis")) == pytest.approx(relative, rel=1e-9, abs=1e-9)
 
 
-def test_mahalanobis_looks_only_where_training_features_spread():
+def test_mahalanobis_looks_only_where_training_features_spread() -> None:
     """Dead, constant and repeated features make the covariance singular; the pseudo-inverse is what is left."""
     singular = TRAIN.copy()
     singular[:, 0], singular[:, 1], singular[:, 2] = 0, 2, singular[:, 3]
@@ -163,14 +163,14 @@ def test_mahalanobis_looks_only_where_training_features_spread():
     assert asked(score) == pytest.approx(expected, rel=1e-6)
 
 
-def test_mahalanobis_asks_for_labels_and_for_spread():
+def test_mahalanobis_asks_for_labels_and_for_spread() -> None:
     with pytest.raises(MacsError, match="no labels"):
         scores.get("mahalanobis").fit(replace(known(), labels=None))
     with pytest.raises(MacsError, match="no spread"):
         scores.get("mahalanobis").fit(known(features=TRAIN[:1]))
 
 
-def test_a_class_without_training_images_is_nobodys_nearest():
+def test_a_class_without_training_images_is_nobodys_nearest() -> None:
     two = np.where(LABELS < 2, 0, 3)
     kept, within = by_class(TRAIN, two)
     precision = EmpiricalCovariance(assume_centered=True).fit(within).precision_
@@ -180,7 +180,7 @@ def test_a_class_without_training_images_is_nobodys_nearest():
 
 
 @pytest.mark.parametrize("dimensions", [None, 2, 9])
-def test_vim_is_the_log_odds_of_the_virtual_class(dimensions):
+def test_vim_is_the_log_odds_of_the_virtual_class(dimensions: int | None) -> None:
     origin = np.linalg.lstsq(WEIGHT, -BIAS, rcond=None)[0]
     principal = np.linalg.svd(TRAIN - origin)[2][: FEATURES // 2 if dimensions is None else dimensions]
 
@@ -194,7 +194,7 @@ def test_vim_is_the_log_odds_of_the_virtual_class(dimensions):
     assert confidences(ViM(dimensions)) == pytest.approx(np.log((1 - virtual) / virtual), rel=1e-7)
 
 
-def test_vim_takes_the_authors_dimensions_and_refuses_features_without_a_residual():
+def test_vim_takes_the_authors_dimensions_and_refuses_features_without_a_residual() -> None:
     assert [principal_dimensions(d) for d in (128, 767, 768, 1024, 2048, 4096)] == [64, 383, 512, 512, 1000, 1000]
     flat = TRAIN.copy()
     flat[:, 3:] = np.linalg.lstsq(WEIGHT, -BIAS, rcond=None)[0][3:]
@@ -203,7 +203,7 @@ def test_vim_takes_the_authors_dimensions_and_refuses_features_without_a_residua
 
 
 @pytest.mark.parametrize(("gamma", "top"), [(0.1, 100), (0.5, 2), (0.1, 1)])
-def test_gen_is_the_entropy_of_the_largest_probabilities(gamma, top):
+def test_gen_is_the_entropy_of_the_largest_probabilities(gamma: float, top: int) -> None:
     expected = []
     for logits in logits_of(TEST).tolist():
         total = sum(math.exp(z) for z in logits)
@@ -213,7 +213,7 @@ def test_gen_is_the_entropy_of_the_largest_probabilities(gamma, top):
     assert found.numpy() == pytest.approx(expected, rel=1e-8)
 
 
-def test_gen_tells_very_sure_answers_apart_in_float32():
+def test_gen_tells_very_sure_answers_apart_in_float32() -> None:
     logits = torch.tensor([[30.0, 0.0, 1.0], [40.0, 0.0, 1.0]])
     precise = GEN().confidence(Outputs(logits.double()))
     found = GEN().confidence(Outputs(logits))
@@ -222,7 +222,7 @@ def test_gen_tells_very_sure_answers_apart_in_float32():
 
 
 @pytest.mark.parametrize("name", READ_FEATURES)
-def test_float32_gives_nearly_the_same_confidences(name):
+def test_float32_gives_nearly_the_same_confidences(name: str) -> None:
     precise = confidences(scores.get(name))
     found = confidences(scores.get(name), dtype=torch.float32)
     assert found.dtype == np.float32
@@ -230,7 +230,7 @@ def test_float32_gives_nearly_the_same_confidences(name):
 
 
 @pytest.mark.parametrize("name", READ_FEATURES)
-def test_a_score_of_features_says_what_it_lacks(name):
+def test_a_score_of_features_says_what_it_lacks(name: str) -> None:
     score = scores.get(name)
     with pytest.raises(MacsError, match="is not fitted: call fit"):
         asked(score)
@@ -244,14 +244,14 @@ def test_a_score_of_features_says_what_it_lacks(name):
 
 
 @pytest.mark.parametrize("name", ["knn", "mahalanobis", "vim"])
-def test_features_far_from_all_training_features_get_less_confidence(name):
+def test_features_far_from_all_training_features_get_less_confidence(name: str) -> None:
     far = TRAIN.copy()
     far[:, ::2] = 20 * far[:, ::-2]
     assert np.median(confidences(scores.get(name), TRAIN)) > np.median(confidences(scores.get(name), far))
 
 
 @pytest.mark.parametrize("name", READ_FEATURES)
-def test_fitting_leaves_gradients_alone(name):
+def test_fitting_leaves_gradients_alone(name: str) -> None:
     plain = known()
     tensors = {key: getattr(plain, key).clone().requires_grad_() for key in ("logits", "features", "weight", "bias")}
     fitted = scores.get(name).fit(replace(plain, **tensors))

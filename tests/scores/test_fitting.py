@@ -1,5 +1,7 @@
 """What scores are fitted to: the right layer, the right images, and one sentence where there is neither."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +9,13 @@ from torch import Tensor, nn
 
 from macs import nets, scores
 from macs.core.errors import MacsError
+from macs.data import ImageSet
 from macs.data.batches import to_float
 from macs.scores import fit_all, know, last_layer
 from tiny import noise, stripes
 
 
-def classifier(seed: int = 0, bias: bool = True) -> nn.Module:
+def classifier(seed: int = 0, bias: bool = True) -> nn.Sequential:
     """Two linear layers, of which only the second is the last, and a dropout that must be off."""
     torch.manual_seed(seed)
     layers = (nn.Flatten(), nn.Linear(768, 10), nn.ReLU(), nn.Dropout(0.5), nn.Linear(10, 3, bias=bias))
@@ -31,7 +34,7 @@ class Scaled(nn.Module):
         return logits
 
 
-def test_features_logits_and_labels_of_all_images(known):
+def test_features_logits_and_labels_of_all_images(known: ImageSet) -> None:
     net = classifier()
     found = know(net, known)
     with torch.no_grad():
@@ -39,11 +42,11 @@ def test_features_logits_and_labels_of_all_images(known):
     assert torch.allclose(found.features, features, atol=1e-6)
     assert torch.allclose(found.logits, net[4](features), atol=1e-6)
     assert found.labels.tolist() == known.labels.tolist()
-    assert torch.equal(found.weight, net[4].weight) and torch.equal(found.bias, net[4].bias)
+    assert all(torch.equal(*pair) for pair in zip((found.weight, found.bias), net[4].parameters(), strict=True))
     assert found.source == "stripes" and net.training
 
 
-def test_a_limit_draws_images_by_the_seed(known):
+def test_a_limit_draws_images_by_the_seed(known: ImageSet) -> None:
     net = classifier()
     everything = {tuple(row) for row in know(net, known, limit=0).features.tolist()}
     first, again, other = (know(net, known, limit=40, seed=seed) for seed in (0, 0, 1))
@@ -54,22 +57,22 @@ def test_a_limit_draws_images_by_the_seed(known):
         know(net, known, limit=-1)
 
 
-def test_our_networks_and_a_last_layer_without_bias(known):
-    net = nets.build("wrn-10-1", classes=3)
+def test_our_networks_and_a_last_layer_without_bias(known: ImageSet) -> None:
+    net: Any = nets.build("wrn-10-1", classes=3)
     before = {name: value.clone() for name, value in net.state_dict().items()}
     assert torch.equal(last_layer(net, known).weight, net.fc.weight)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert last_layer(classifier(bias=False), known).bias.tolist() == [0, 0, 0]
 
 
-def test_what_was_learnt_stays_when_the_network_goes_on(known):
+def test_what_was_learnt_stays_when_the_network_goes_on(known: ImageSet) -> None:
     net = classifier()
     found = last_layer(net, known)
-    nn.init.zeros_(net[4].weight)
+    nn.init.zeros_(net.get_parameter("4.weight"))
     assert found.weight.abs().max() > 0
 
 
-def test_networks_without_a_last_linear_layer_are_refused(known):
+def test_networks_without_a_last_linear_layer_are_refused(known: ImageSet) -> None:
     with pytest.raises(MacsError, match="has no linear layer"):
         last_layer(nn.Sequential(nn.Conv2d(3, 3, 16), nn.Flatten()), known)
     with pytest.raises(MacsError, match="does not give its logits"):
@@ -80,7 +83,7 @@ def all_scores() -> dict[str, scores.Score]:
     return {name: scores.get(name) for name in scores.available()}
 
 
-def test_one_pass_fits_all_scores(known, known_test):
+def test_one_pass_fits_all_scores(known: ImageSet, known_test: ImageSet) -> None:
     net = classifier()
     passed = []
     net.register_forward_pre_hook(lambda module, inputs: passed.append(len(inputs[0])))
@@ -90,14 +93,14 @@ def test_one_pass_fits_all_scores(known, known_test):
     assert sum(passed) <= len(known) + 4  # one image twice each time that the last layer is looked for
 
 
-def test_without_training_images_only_some_are_left_out(known_test):
+def test_without_training_images_only_some_are_left_out(known_test: ImageSet) -> None:
     done = fit_all(all_scores(), classifier(), known_test)
     assert set(done.left_out) == {"dice", "knn", "mahalanobis", "react", "relative-mahalanobis", "vim"}
     assert all("ID training images" in reason for reason in done.left_out.values())
     assert (done.train, done.images) == ("", 0)
 
 
-def test_each_reason_is_its_own(known, known_test):
+def test_each_reason_is_its_own(known: ImageSet, known_test: ImageSet) -> None:
     unlabelled = fit_all(all_scores(), classifier(), known_test, noise(60, seed=7))
     assert set(unlabelled.left_out) == {"mahalanobis", "relative-mahalanobis"}
     headless = nn.Sequential(nn.Conv2d(3, 3, 16), nn.Flatten())
@@ -111,7 +114,7 @@ def test_each_reason_is_its_own(known, known_test):
     same = fit_all({"knn": scores.get("knn")}, classifier(), known_test, known_test)
     assert "never fitted to the test images" in same.left_out["knn"]
 
-    def absent() -> None:
+    def absent() -> ImageSet:
         raise MacsError("There is no such folder.")
 
     assert fit_all({"knn": scores.get("knn")}, classifier(), known_test, absent).left_out == {
@@ -119,14 +122,14 @@ def test_each_reason_is_its_own(known, known_test):
     }
 
 
-def test_training_images_are_fetched_only_when_needed(known_test):
-    def never() -> None:
+def test_training_images_are_fetched_only_when_needed(known_test: ImageSet) -> None:
+    def never() -> ImageSet:
         raise AssertionError
 
     done = fit_all({"msp": scores.get("msp"), "ash": scores.get("ash")}, classifier(), known_test, never)
     assert set(done.scores) == {"msp", "ash"}
 
 
-def test_train_may_be_a_function(known_test):
+def test_train_may_be_a_function(known_test: ImageSet) -> None:
     done = fit_all({"knn": scores.get("knn")}, classifier(), known_test, lambda: stripes(30, seed=9))
     assert done.images == 30

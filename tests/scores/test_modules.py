@@ -3,7 +3,8 @@
 import copy
 import math
 from dataclasses import dataclass, field
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.core.settings import Span
+from macs.data import ImageSet
 from macs.inference import Outputs, outputs_of
 from macs.scores import Known, Score
 from macs.scores.knn import KNN
@@ -36,7 +38,7 @@ class Shifted(Score):
 
 
 @pytest.mark.parametrize("name", READ_FEATURES)
-def test_a_fit_is_a_copy_and_the_first_score_stays_unfitted(name):
+def test_a_fit_is_a_copy_and_the_first_score_stays_unfitted(name: str) -> None:
     score = scores.get(name)
     fitted = score.fit(known())
     assert repr(score).endswith(" [unfitted]") and not score.fitted and not score.state_dict()
@@ -47,22 +49,23 @@ def test_a_fit_is_a_copy_and_the_first_score_stays_unfitted(name):
 
 
 @pytest.mark.parametrize("name", READ_FEATURES)
-def test_a_state_travels_into_an_unfitted_score(name, tmp_path):
+def test_a_state_travels_into_an_unfitted_score(name: str, tmp_path: Path) -> None:
     fitted = scores.get(name).fit(known())
     torch.save(fitted.state_dict(), tmp_path / "state.pt")
     other = scores.get(name)
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     assert (asked(other) == asked(fitted)).all() and other.fitted
     assert (asked(copy.deepcopy(fitted)) == asked(fitted)).all()
-    holder = torch.nn.ModuleDict({"inside": scores.get(name)})
+    inside = scores.get(name)
+    holder = torch.nn.ModuleDict({"inside": inside})
     holder.load_state_dict({f"inside.{key}": tensor for key, tensor in fitted.state_dict().items()})
-    assert (asked(holder["inside"]) == asked(fitted)).all()
+    assert (asked(inside) == asked(fitted)).all()
     halved = copy.deepcopy(fitted).to(torch.float32)
     assert {tensor.dtype for tensor in halved.buffers()} == {torch.float32}
     assert {tensor.device.type for tensor in copy.deepcopy(fitted).to("meta").buffers()} == {"meta"}
 
 
-def test_settings_are_checked_and_fixed():
+def test_settings_are_checked_and_fixed() -> None:
     assert repr(scores.get("knn", k=7)) == "KNN(k=7) [unfitted]"
     for settings, words in (({"k": 0}, "k must be at least 1"), ({"k": math.nan}, "k must be a whole number")):
         with pytest.raises(MacsError, match=f"Among the settings of knn, {words}"):
@@ -78,14 +81,14 @@ def test_settings_are_checked_and_fixed():
     assert scores.get(KNN(k=3), k=5).k == 5 and scores.get(KNN, k=6).k == 6
 
 
-def test_a_setting_goes_to_the_scores_that_have_it():
+def test_a_setting_goes_to_the_scores_that_have_it() -> None:
     found = scores.get_all(["knn", "ash", "scale", "msp"], {"percentile": 70, "k": 4})
     assert [each.settings for each in found.values()] == [{"k": 4}, {"percentile": 70}, {"percentile": 70}, {}]
     with pytest.raises(MacsError, match="no setting of knn, msp called 'percentile'; choose one of k"):
         scores.get_all(["knn", "msp"], {"percentile": 70})
 
 
-def test_a_plain_dataclass_stays_a_module():
+def test_a_plain_dataclass_stays_a_module() -> None:
     one, other = Shifted(), Shifted()
     assert one != other and len({one, other}) == 2 and len(list(torch.nn.ModuleList([one, other]).modules())) == 3
     assert repr(Shifted(by=2)) == "Shifted(by=2.0) [unfitted]"
@@ -94,7 +97,7 @@ def test_a_plain_dataclass_stays_a_module():
     assert asked(Shifted(by=2).fit(known())) == pytest.approx(expected)
 
 
-def test_learning_something_else_than_was_declared_is_said():
+def test_learning_something_else_than_was_declared_is_said() -> None:
     class Forgetful(Shifted):
         def learn(self, known: Known) -> dict[str, Tensor]:
             return {"center": known.features.mean()}
@@ -103,7 +106,7 @@ def test_learning_something_else_than_was_declared_is_said():
         Forgetful().fit(known())
 
 
-def test_a_fitted_score_is_bound_to_its_network(known_test):
+def test_a_fitted_score_is_bound_to_its_network(known_test: ImageSet) -> None:
     torch.manual_seed(0)
     net, other = nets.build("wrn-10-1", classes=3), nets.build("wrn-10-1", classes=3)
     fitted = KNN().fit(scores.know(net, stripes(40, seed=1)))
@@ -111,15 +114,15 @@ def test_a_fitted_score_is_bound_to_its_network(known_test):
     with pytest.raises(MacsError, match=r"KNN\(k=50\) is fitted to another network, or to other weights, than"):
         scores.ask(other, known_test, fitted)
     with torch.no_grad():
-        net.conv1.weight[0, 0, 0, 0] += 1
+        net.get_parameter("conv1.weight")[0, 0, 0, 0] += 1
     with pytest.raises(MacsError, match="fitted to another network"):
         scores.ask(net, known_test, fitted)
     with pytest.raises(MacsError, match=r"KNN\(k=50\) \[unfitted\] has to be fitted first"):
         scores.ask(net, known_test, "knn")
 
 
-def test_one_pass_takes_a_set_or_batches(known_test):
-    net = nets.build("wrn-10-1", classes=3)
+def test_one_pass_takes_a_set_or_batches(known_test: ImageSet) -> None:
+    net: Any = nets.build("wrn-10-1", classes=3)
     pixels = torch.from_numpy(known_test.pixels[:])
     whole = torch.cat([each.logits for each in outputs_of(net, known_test)])
     parts = [each.features for each in outputs_of(net, pixels.split(50), features=True)]

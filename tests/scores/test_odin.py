@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
+from torch import nn
 
 from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.inference import Outputs
-from macs.nets._network import Normalise
+from macs.nets import Normalise
 from macs.scores.odin import ODIN, ROWS
 
 
 @pytest.fixture
-def net():
+def net() -> nn.Module:
     """A network with random batch norms, in evaluation mode and float64."""
     torch.manual_seed(0)
     made = nets.build("wrn-10-1", classes=3).double().eval()
@@ -51,7 +52,9 @@ def authors(net: torch.nn.Module, image: torch.Tensor, temperature: float, epsil
 
 
 @pytest.mark.parametrize(("temperature", "epsilon"), [(10.0, 0.0014), (1.0, 0.02)])
-def test_a_step_in_pixels_is_the_authors_step_in_normalised_inputs(net, temperature, epsilon):
+def test_a_step_in_pixels_is_the_authors_step_in_normalised_inputs(
+    net: nn.Module, temperature: float, epsilon: float
+) -> None:
     images = pixels(3)
     found = odin(ODIN(temperature, epsilon), net, images)
     expected = [authors(net, image, temperature, epsilon) for image in images]
@@ -60,13 +63,13 @@ def test_a_step_in_pixels_is_the_authors_step_in_normalised_inputs(net, temperat
     assert (found > plain).all()  # the step is towards the answer
 
 
-def test_at_temperature_1_without_a_step_it_is_msp(net):
+def test_at_temperature_1_without_a_step_it_is_msp(net: nn.Module) -> None:
     images = pixels(5)
     expected = scores.get("msp").confidence(Outputs(net(images))).tolist()
     assert odin(ODIN(1, 0), net, images).tolist() == pytest.approx(expected)
 
 
-def test_batches_do_not_matter_and_nothing_is_left_behind(net):
+def test_batches_do_not_matter_and_nothing_is_left_behind(net: nn.Module) -> None:
     images = pixels(ROWS + 6)
     with torch.inference_mode():
         together = odin(ODIN(), net, images)
@@ -76,7 +79,7 @@ def test_batches_do_not_matter_and_nothing_is_left_behind(net):
     assert not together.requires_grad
 
 
-def test_it_says_what_it_lacks():
+def test_it_says_what_it_lacks() -> None:
     assert [name for name in scores.available() if scores.get(name).reads == "pixels"] == ["odin"]
     with pytest.raises(MacsError, match="hold no pixels"):
         ODIN().confidence(Outputs(torch.zeros(1, 3)))

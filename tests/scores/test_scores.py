@@ -1,6 +1,8 @@
 """Each score against numbers worked out by hand, and the convention that all of them share."""
 
 import math
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from macs.inference import Outputs
 
 LOGITS = [[2.0, 0.0, -1.0], [0.5, 0.5, 0.5], [-4.0, 1.0, 3.0]]
 
-BY_HAND = {
+BY_HAND: dict[str, Callable[[list[float]], float]] = {
     "msp": lambda z: math.exp(max(z)) / sum(math.exp(v) for v in z),
     "maxlogit": max,
     "energy": lambda z: math.log(sum(math.exp(v) for v in z)),
@@ -19,43 +21,43 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_confidences_equal_the_formula(name):
+def test_confidences_equal_the_formula(name: str) -> None:
     confidences = scores.get(name).confidence(Outputs(torch.tensor(LOGITS, dtype=torch.float64)))
     assert confidences.dtype == torch.float64
     assert confidences.tolist() == pytest.approx([BY_HAND[name](z) for z in LOGITS], rel=1e-14)
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_a_sure_answer_has_a_higher_confidence_than_an_unsure_one(name):
+def test_a_sure_answer_has_a_higher_confidence_than_an_unsure_one(name: str) -> None:
     sure, unsure = scores.get(name).confidence(Outputs(torch.tensor([[9.0, 0.0, 0.0], [1.0, 0.9, 1.1]])))
     assert sure > unsure
 
 
 @pytest.mark.parametrize("name", ["msp", "energy"])
-def test_half_precision_logits_give_float32_confidences(name):
+def test_half_precision_logits_give_float32_confidences(name: str) -> None:
     logits = torch.tensor(LOGITS).bfloat16()
     confidences = scores.get(name).confidence(Outputs(logits))
     assert torch.equal(confidences, scores.get(name).confidence(Outputs(logits.float())))
 
 
 @pytest.mark.parametrize("name", ["maxlogit", "energy"])
-def test_large_logits_neither_overflow_nor_tie(name):
+def test_large_logits_neither_overflow_nor_tie(name: str) -> None:
     confidences = scores.get(name).confidence(Outputs(torch.tensor([[2000.0, 0.0], [3000.0, 0.0]])))
     assert confidences.tolist() == [2000, 3000]
 
 
-def test_the_names_and_a_wrong_one():
+def test_the_names_and_a_wrong_one() -> None:
     assert set(BY_HAND) <= set(scores.available())
     assert all(scores.get(name).reads == "logits" and scores.get(name).fitted for name in BY_HAND)
     with pytest.raises(MacsError, match="did you mean 'maxlogit'"):
         scores.get("maxlogits")
 
 
-def test_each_get_makes_a_new_score():
+def test_each_get_makes_a_new_score() -> None:
     assert scores.get("msp") is not scores.get("msp")
 
 
-def test_a_score_from_outside_the_package(tmp_path, monkeypatch):
+def test_a_score_from_outside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "outside_score.py").write_text(
         "from macs.scores import Score\n\n\nclass Second(Score):\n"
         "    def confidence(self, outputs):\n        return -outputs.logits.topk(2).values[:, 1]\n"
