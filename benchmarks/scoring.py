@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ def ours(net: torch.nn.Module, pixels: torch.Tensor) -> None:
             run(batch).logits.softmax(1).amax(1)
 
 
-def answer_rates(score, net: torch.nn.Module) -> None:
+def answer_rates(score: Callable[[torch.nn.Module, torch.Tensor], None], net: torch.nn.Module) -> None:
     """Images a second, whenever asked."""
     pixels = torch.from_numpy(images(512))
     answer(lambda: len(pixels) / seconds(lambda: score(net, pixels)))
