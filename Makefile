@@ -17,6 +17,7 @@ lint: .venv/dev-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	for each in tests/*/conftest.py; do $(BIN)/mypy $$each || exit 1; done
 	$(BIN)/lint-imports
 
 bench: .venv/dev-installed bench-peers

@@ -65,7 +65,7 @@ def main() -> None:
         found = interleaved(rates, 3)
         grown = memory_peak(lambda: train(known, from_npy))
     medians = {name: case.median for name, case in found.items()}
-    ratios = {
+    ratios: dict[str, float | str] = {
         ".npy / memory": medians["outliers in a 4 GB .npy"] / medians["outliers in memory"],
         "pickles / memory": medians["ImageNet-32 in its pickles"] / medians["ImageNet-32 in memory"],
         "resident memory at the end": f"{resident() / 1e9:.2f} GB",

@@ -37,7 +37,7 @@ def main() -> None:
     methods = {"scikit-learn": by_scikit_learn, "ours": ours}
     found = interleaved({name: partial(timed, name, compute) for name, compute in methods.items()}, 2, warm_up=False)
     difference = max(abs(a - b) for a, b in zip(*values.values(), strict=True))
-    ratios = {
+    ratios: dict[str, float | str] = {
         "scikit-learn / ours": found["scikit-learn"].median / found["ours"].median,
         "largest difference of the five numbers": f"{difference:.1e}",
     }

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ def ours(conf_in: Tensor, conf_out: Tensor) -> Tensor:
 FORMS = {"dense": dense, "ours": ours}
 
 
-def both_ways(penalty, n: int, times: int = 1) -> None:
+def both_ways(penalty: Callable[[Tensor, Tensor], Tensor], n: int, times: int = 1) -> None:
     torch.manual_seed(0)
     conf_in, conf_out = (torch.rand(n, requires_grad=True) for _ in range(2))
     for _ in range(times):
@@ -55,8 +56,8 @@ def main() -> None:
     sizes = [4_096, 65_536, 1_048_576]
     measures = {f"N = {n:,}": lambda n=n: seconds(lambda: both_ways(ours, n)) * 1000 for n in sizes}
     growth = interleaved(measures, 5)
-    times = [case.median for case in growth.values()]
-    exponent = math.log(times[-1] / times[0]) / math.log(sizes[-1] / sizes[0])
+    medians = [case.median for case in growth.values()]
+    exponent = math.log(medians[-1] / medians[0]) / math.log(sizes[-1] / sizes[0])
     report("pairs-growth", "Pair loss, ours alone", growth, "ms", {"growth exponent": exponent})
 
 

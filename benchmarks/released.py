@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from macs.nets._network import ReluDropout
-from macs.nets.wrn import Block
+from macs.nets.wrn import WideBlock
 
 MEAN = torch.tensor([125.3, 123.0, 113.9]).view(3, 1, 1) / 255
 STD = torch.tensor([63.0, 62.1, 66.7]).view(3, 1, 1) / 255
@@ -46,7 +46,7 @@ class PilImages(Dataset[tuple[Tensor, int]]):
 class PlainBlock(nn.Module):
     """A wide residual block as the public code of that network has it: one layer after another, then a new sum."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: WideBlock) -> None:
         super().__init__()
         self.block = block
 
@@ -61,7 +61,7 @@ def without_our_layers(net: nn.Module) -> nn.Module:
     """The network as a plain script has it: torch's own layers, and no normalisation since the transforms do it."""
     for module in list(net.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, Block):
+            if isinstance(child, WideBlock):
                 setattr(module, name, PlainBlock(child))
             elif isinstance(child, ReluDropout):
                 setattr(module, name, nn.Sequential(nn.ReLU(inplace=True), nn.Dropout(child.p)))

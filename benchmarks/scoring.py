@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -10,7 +11,8 @@ import macs
 from bench import WRN_40_2, answer, interleaved, multiply_rate, report, seconds, standing
 from macs import nets
 from macs.data import ImageSet
-from macs.inference import BATCH, inference
+from macs.data.reading import BATCH
+from macs.inference import inference
 from released import MEAN, STD, PilImages, evaluate, without_our_layers
 
 random = np.random.default_rng(0)
@@ -37,7 +39,7 @@ def ours(net: torch.nn.Module, pixels: torch.Tensor) -> None:
             run(batch).logits.softmax(1).amax(1)
 
 
-def answer_rates(score, net: torch.nn.Module) -> None:
+def answer_rates(score: Callable[[torch.nn.Module, torch.Tensor], None], net: torch.nn.Module) -> None:
     """Images a second, whenever asked."""
     pixels = torch.from_numpy(images(512))
     answer(lambda: len(pixels) / seconds(lambda: score(net, pixels)))

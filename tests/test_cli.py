@@ -12,7 +12,7 @@ from PIL import Image
 
 from command import needs_torch, refused, run
 from macs import methods, nets
-from macs.cli import app
+from macs.cli._app import app
 from tiny import STRIPES, noise, stripes
 
 OUTSIDE = '''
@@ -37,7 +37,7 @@ class Flatten(Method):
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> Path:
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Images in class folders, split into train and test, and outliers as a .npy and as a folder."""
     root = tmp_path_factory.mktemp("images")
     for split, seed in (("train", 1), ("test", 2)):
@@ -46,7 +46,7 @@ def folders(tmp_path_factory) -> Path:
             path = root / "mine" / split / STRIPES[label] / f"{index}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path)
-    np.save(root / "outliers.npy", noise(64, seed=3).pixels)
+    np.save(root / "outliers.npy", noise(64, seed=3).pixels[:])
     (root / "unknown").mkdir()
     for index, pixels in enumerate(noise(20, seed=4).pixels[:]):
         Image.fromarray(pixels).save(root / "unknown" / f"{index}.jpg")
@@ -58,7 +58,7 @@ def train_options(folders: Path) -> list[object]:
     return [*options, "--batch-in", 16, "--lr", "0.01"]
 
 
-def test_from_a_folder_of_images_to_a_table(folders, tmp_path, capsys):
+def test_from_a_folder_of_images_to_a_table(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("pretrain", *train_options(folders), "--run", tmp_path / "plain")
     outliers = ["--outliers", folders / "outliers.npy", "--batch-out", 16]
     start = ["--checkpoint", tmp_path / "plain"]
@@ -81,7 +81,9 @@ def test_from_a_folder_of_images_to_a_table(folders, tmp_path, capsys):
     assert "48 ID images" in capsys.readouterr().out
 
 
-def test_a_method_from_outside_the_package_touches_no_other_file(folders, tmp_path, monkeypatch, capsys):
+def test_a_method_from_outside_the_package_touches_no_other_file(
+    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine.py").write_text(OUTSIDE)
     monkeypatch.chdir(tmp_path)
     outliers = ["--outliers", folders / "outliers.npy", "--options.strength", "0.2"]
@@ -91,7 +93,9 @@ def test_a_method_from_outside_the_package_touches_no_other_file(folders, tmp_pa
     methods.method._entries.pop("flatten")  # other tests count the methods of the package
 
 
-def test_a_recipe_file_sets_what_the_options_leave_open(folders, tmp_path, capsys):
+def test_a_recipe_file_sets_what_the_options_leave_open(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "recipe.toml").write_text("epochs = 2\nlr = 0.5\nmethod = 'oe'\n")
     options = [*train_options(folders), "--outliers", folders / "outliers.npy", "--recipe", tmp_path / "recipe.toml"]
     run("finetune", *options, "--run", tmp_path / "run", "--json")
@@ -117,19 +121,25 @@ def test_a_recipe_file_sets_what_the_options_leave_open(folders, tmp_path, capsy
         (["evaluate", "--net", "wrn-40-2"], "--ood"),
     ],
 )
-def test_a_mistake_gets_one_sentence(arguments, words, capsys, monkeypatch):
+def test_a_mistake_gets_one_sentence(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MACS_DATA", "nowhere")
     assert words in refused(capsys, *arguments)
 
 
-def test_the_network_must_fit_the_checkpoint_and_the_images(folders, tmp_path, capsys):
+def test_the_network_must_fit_the_checkpoint_and_the_images(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     nets.save(nets.build("wrn-10-1", classes=7), tmp_path / "seven.safetensors")
     options = ["--id", folders / "mine", "--ood", folders / "unknown"]
     for net in ("wrn-10-1", "wrn-16-1", "allconv"):
         refused(capsys, "evaluate", "--net", net, "--checkpoint", tmp_path / "seven.safetensors", *options)
 
 
-def test_the_normalisation_of_a_public_checkpoint_is_named(folders, tmp_path, capsys):
+def test_the_normalisation_of_a_public_checkpoint_is_named(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     torch.manual_seed(0)
     torch.save(nets.build("resnet-18", 3).state_dict(), tmp_path / "best.ckpt")
     sets = ["--id", folders / "mine", "--ood", folders / "unknown", "--size", 8]
@@ -147,12 +157,14 @@ def test_the_normalisation_of_a_public_checkpoint_is_named(folders, tmp_path, ca
     assert "did you mean 'openood-cifar10'" in refused(capsys, *command, "--normalisation", "openood")
 
 
-def test_an_unfinished_run_is_not_evaluated(folders, tmp_path, capsys):
+def test_an_unfinished_run_is_not_evaluated(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "recipe.toml").write_text("epochs = 3\n")
     assert "not finished" in refused(capsys, "evaluate", tmp_path, "--ood", folders / "unknown")
 
 
-def test_ctrl_c_leaves_a_run_that_goes_on(folders, tmp_path, monkeypatch, capsys):
+def test_ctrl_c_leaves_a_run_that_goes_on(
+    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -164,7 +176,9 @@ def test_ctrl_c_leaves_a_run_that_goes_on(folders, tmp_path, monkeypatch, capsys
     run("finetune", *options, "--resume")
 
 
-def test_ctrl_c_promises_nothing_that_a_command_does_not_do(folders, monkeypatch, capsys):
+def test_ctrl_c_promises_nothing_that_a_command_does_not_do(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -174,7 +188,7 @@ def test_ctrl_c_promises_nothing_that_a_command_does_not_do(folders, monkeypatch
     assert capsys.readouterr().err.strip() == "Stopped. Nothing is left half-written."
 
 
-def test_the_list_of_datasets(capsys):
+def test_the_list_of_datasets(capsys: pytest.CaptureFixture[str]) -> None:
     run("data", "list", "--json")
     names = [row["name"] for row in json.loads(capsys.readouterr().out)["datasets"]]
     assert {"cifar10", "cifar100", "svhn", "imagenet32", "300k", "textures", "digits"} <= set(names)
@@ -182,7 +196,7 @@ def test_the_list_of_datasets(capsys):
     assert "cifar10" in capsys.readouterr().out
 
 
-def test_a_reader_that_stops_reading_is_no_error():
+def test_a_reader_that_stops_reading_is_no_error() -> None:
     command = f"{sys.executable} -m macs data list --json | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert done.stdout == "{\n" and "Traceback" not in done.stderr
@@ -192,11 +206,11 @@ def test_a_reader_that_stops_reading_is_no_error():
     "arguments",
     [["--help"], ["finetune", "--help"], ["--version"], ["data", "list"], ["finetune", "--margin", "2"], ["finetune"]],
 )
-def test_help_and_mistakes_do_not_import_torch(arguments):
+def test_help_and_mistakes_do_not_import_torch(arguments: list[str]) -> None:
     assert not needs_torch(*arguments)
 
 
-def test_help_names_every_option_of_the_recipe(capsys):
+def test_help_names_every_option_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     run("finetune", "--help")
     text = capsys.readouterr().out
     for option in ("--id", "--outliers", "--checkpoint", "--method", "--margin", "--weight-decay", "--seed"):
@@ -204,7 +218,7 @@ def test_help_names_every_option_of_the_recipe(capsys):
     assert "[default: 0.001]" in text
 
 
-def test_help_shows_every_command_in_its_group_and_the_way_to_a_detector(capsys):
+def test_help_shows_every_command_in_its_group_and_the_way_to_a_detector(capsys: pytest.CaptureFixture[str]) -> None:
     run("--help")
     text = capsys.readouterr().out
     places = [text.index(f"─ {title} ─") for title in ("Start", "Data", "Train", "Measure", "Use", "Paper", "Options")]
@@ -213,7 +227,7 @@ def test_help_shows_every_command_in_its_group_and_the_way_to_a_detector(capsys)
     assert lines == [["macs", name] for name in ("finetune", "evaluate", "calibrate", "predict")]
 
 
-def test_the_documentation_names_the_json_of_every_command():
+def test_the_documentation_names_the_json_of_every_command() -> None:
     text = (Path(__file__).parents[1] / "docs" / "command-line.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     for command in (name for name in app if not name.startswith("-")):

@@ -1,5 +1,8 @@
 """The demo, shortened: it must end with its table, and a second call must not compute anything again."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from macs import demo
@@ -8,12 +11,12 @@ from macs.data import load
 
 
 @pytest.fixture
-def short(monkeypatch):
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "PRETRAIN_EPOCHS", 2)
     monkeypatch.setattr(demo, "FINETUNE_EPOCHS", 1)
 
 
-def test_the_demo_ends_with_a_table_and_runs_that_are_kept(short, tmp_path):
+def test_the_demo_ends_with_a_table_and_runs_that_are_kept(short: None, tmp_path: Path) -> None:
     first = demo.demo(tmp_path / "demo", seeds=(0, 1), progress=False)
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("net.safetensors")}
     assert len(written) == 6
@@ -25,7 +28,7 @@ def test_the_demo_ends_with_a_table_and_runs_that_are_kept(short, tmp_path):
         assert words in str(first)
 
 
-def test_the_table_shows_the_mean_over_seeds_and_their_spread(short, tmp_path):
+def test_the_table_shows_the_mean_over_seeds_and_their_spread(short: None, tmp_path: Path) -> None:
     both = demo.demo(tmp_path, seeds=(0, 1), progress=False)
     (one,), (other,) = (demo.demo(tmp_path, seeds=(seed,), progress=False).evaluations["MSP"] for seed in (0, 1))
     shares = 100 * one.accuracy, 100 * other.accuracy
@@ -34,12 +37,12 @@ def test_the_table_shows_the_mean_over_seeds_and_their_spread(short, tmp_path):
 
 
 @pytest.mark.parametrize("seeds", [(), (1, 1)])
-def test_seeds_are_given_and_given_once(seeds, tmp_path):
+def test_seeds_are_given_and_given_once(seeds: tuple[Any, ...], tmp_path: Path) -> None:
     with pytest.raises(MacsError, match="at least one seed"):
         demo.demo(tmp_path, seeds=seeds)
 
 
-def test_its_ood_sets_hold_no_training_image():
+def test_its_ood_sets_hold_no_training_image() -> None:
     train = {image.tobytes() for name, split in (("digits", "train"), ("digits-outliers", "train")) for image in
              load(name, split).pixels[:]}  # fmt: skip
     for name in demo.OOD.values():

@@ -5,14 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 MACS = [sys.executable, "-m", "macs"]
 
 
-def macs(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
+def macs(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
     options["env"] = {**os.environ, "MACS_DATA": "nowhere", **options.get("env", {})}
     return subprocess.run([*MACS, *map(str, arguments)], text=True, encoding="utf-8", check=False, **options)
@@ -25,7 +27,7 @@ def with_module(folder: Path, name: str, code: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["data", "list"], ["data", "list", "--json"], ["calibrate", "-h"]])
-def test_a_reader_that_goes_away_is_code_141_everywhere(arguments):
+def test_a_reader_that_goes_away_is_code_141_everywhere(arguments: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
     done = macs(*arguments, stdout=write)
@@ -35,7 +37,7 @@ def test_a_reader_that_goes_away_is_code_141_everywhere(arguments):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("arguments", [["--help"], ["data", "list"], ["data", "list", "--json"]])
-def test_a_full_disk_behind_standard_output_is_one_sentence(arguments):
+def test_a_full_disk_behind_standard_output_is_one_sentence(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = macs(*arguments, stdout=full)
     assert done.returncode == 2
@@ -45,9 +47,13 @@ def test_a_full_disk_behind_standard_output_is_one_sentence(arguments):
     )
 
 
-def test_closed_streams():
-    def close(*numbers: int):
-        return lambda: [os.close(number) for number in numbers]
+def test_closed_streams() -> None:
+    def close(*numbers: int) -> Callable[[], None]:
+        def closing() -> None:
+            for number in numbers:
+                os.close(number)
+
+        return closing
 
     done = macs("data", "list", preexec_fn=close(1))
     assert done.returncode == 2 and "Standard output is closed" in done.stderr
@@ -58,14 +64,14 @@ def test_closed_streams():
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 @pytest.mark.parametrize("arguments", [["--help"], ["predict", "--help"], ["data", "list"], ["data", "list", "--json"]])
-def test_an_encoding_without_our_characters_shows_others(arguments, encoding):
+def test_an_encoding_without_our_characters_shows_others(arguments: list[str], encoding: str) -> None:
     done = macs(*arguments, env={"PYTHONIOENCODING": encoding})
     assert done.returncode == 0 and done.stderr == ""
     assert "\\u25" not in done.stdout, "boxes are drawn with what there is"
 
 
 @pytest.mark.parametrize(("module", "command"), [("cyclopts", "data list"), ("torch", "pretrain --id digits")])
-def test_ctrl_c_while_modules_are_imported(tmp_path, module, command):
+def test_ctrl_c_while_modules_are_imported(tmp_path: Path, module: str, command: str) -> None:
     env = with_module(tmp_path, module, "raise KeyboardInterrupt\n")
     done = macs(*command.split(), env=env)
     assert done.returncode == 130, done.stderr
@@ -87,7 +93,7 @@ def test_ctrl_c_while_modules_are_imported(tmp_path, module, command):
         ("BrokenPipeError()", 141, ""),
     ],
 )
-def test_every_error_is_a_sentence_and_a_code(tmp_path, raised, code, words):
+def test_every_error_is_a_sentence_and_a_code(tmp_path: Path, raised: str, code: int, words: str) -> None:
     env = with_module(tmp_path, "cyclopts", f"raise {raised}\n")
     done = macs("data", "list", env=env)
     assert done.returncode == code and words in done.stderr and "Traceback" not in done.stderr
@@ -98,17 +104,17 @@ def test_every_error_is_a_sentence_and_a_code(tmp_path, raised, code, words):
         assert "Traceback" in macs("data", "list", "--traceback", env=env).stderr
 
 
-def test_a_data_folder_that_cannot_be_written_is_found_before_the_download(tmp_path):
+def test_a_data_folder_that_cannot_be_written_is_found_before_the_download(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = macs("data", "get", "cifar10", "--data", tmp_path / "file", "--mirror", "file:///nowhere")
     assert done.returncode == 2 and "is a file, not a folder" in done.stderr
 
 
-def test_help_names_the_way_to_a_traceback():
+def test_help_names_the_way_to_a_traceback() -> None:
     assert "--traceback" in macs("--help").stdout
 
 
-def test_hang_up_is_ignored_under_nohup_and_ends_in_good_order_elsewhere(tmp_path):
+def test_hang_up_is_ignored_under_nohup_and_ends_in_good_order_elsewhere(tmp_path: Path) -> None:
     env = with_module(
         tmp_path, "cyclopts", "import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\nraise ValueError\n"
     )

@@ -1,6 +1,7 @@
 """On real images, with a public-format WRN-40-2 for CIFAR-10 at $MACS_WEIGHTS: known answers, and every method."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ FPR95_ID = {"svhn": 79.82, "textures": 63.50, "places365": 68.97, "cifar100": 71
 IMAGES = {"svhn": 5000, "textures": 1200, "places365": 4000, "cifar100": 5000}
 
 
-def test_the_public_checkpoint_gives_the_known_answers(data_root, public_weights, capsys):
+def test_the_public_checkpoint_gives_the_known_answers(
+    data_root: Path, public_weights: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     checkpoint = ["--net", "wrn-40-2", "--checkpoint", public_weights]
     run("evaluate", *checkpoint, "--id", "cifar10", "--ood", *AUROC, "--data", data_root, "--json")
     value = json.loads(capsys.readouterr().out)
@@ -30,7 +33,9 @@ def test_the_public_checkpoint_gives_the_known_answers(data_root, public_weights
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_fine_tunes_it(method, data_root, public_weights, tmp_path, capsys):
+def test_every_method_fine_tunes_it(
+    method: str, data_root: Path, public_weights: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ["--checkpoint", public_weights, "--id", "cifar10", "--data", data_root]
     short = ["--epochs", 1, "--epoch-size", 128, "--dropout", 0, "--run", tmp_path / "run", "--json"]
     run("finetune", "--method", method, *options, "--outliers", data_root / "outliers_train.npy", *short)

@@ -2,9 +2,12 @@
 
 import math
 import random
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 import torch
+from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.functional import cross_entropy
 
@@ -16,13 +19,15 @@ FORMS = {"dense": 1 << 60, "sorted": -1}
 
 
 @pytest.fixture(params=FORMS)
-def form(request, monkeypatch):
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each of the two ways to sum over pairs, whatever the size."""
     monkeypatch.setattr(losses, "_DENSE_PAIRS", FORMS[request.param])
     return request.param
 
 
-def double_loop(a, b, gap):
+def double_loop(
+    a: list[float], b: list[float], gap: Callable[[float, float], float]
+) -> tuple[float, list[float], list[float]]:
     """Sum of max(0, gap)^2 over pairs, and its gradient with respect to the gap summed over rows and over columns."""
     excess = [[max(0.0, gap(x, y)) for y in b] for x in a]
     rows = [math.fsum(2 * e for e in row) for row in excess]
@@ -30,10 +35,10 @@ def double_loop(a, b, gap):
     return math.fsum(e * e for row in excess for e in row), rows, columns
 
 
-def draw(n, kind, seed):
+def draw(n: int, kind: str, seed: int) -> Tensor:
     """Confidences as they occur: spread out, on a coarse grid (many ties), or crowded just below 1."""
     generator = random.Random(seed)
-    draws = {
+    draws: dict[str, Callable[[], float]] = {
         "spread": generator.random,
         "ties": lambda: generator.randrange(5) / 4,
         "crowded": lambda: 1 - 1e-6 * generator.random(),
@@ -45,7 +50,9 @@ def draw(n, kind, seed):
 @pytest.mark.parametrize("kind", ["spread", "ties", "crowded"])
 @pytest.mark.parametrize(("n_in", "n_out"), [(1, 1), (1, 9), (9, 1), (17, 40), (64, 64)])
 @pytest.mark.parametrize("term", ["mean", "paper", "hinge"])
-def test_pair_terms_equal_the_double_loop_in_value_and_gradient(form, term, n_in, n_out, kind, dtype, tolerance):
+def test_pair_terms_equal_the_double_loop_in_value_and_gradient(
+    form: str, term: Any, n_in: int, n_out: int, kind: str, dtype: torch.dtype, tolerance: float
+) -> None:
     a = draw(n_in, kind, seed=n_in).to(dtype).requires_grad_()
     b = draw(n_out, kind, seed=100 + n_out).to(dtype).requires_grad_()
     if term == "hinge":
@@ -63,7 +70,7 @@ def test_pair_terms_equal_the_double_loop_in_value_and_gradient(form, term, n_in
     assert b.grad.tolist() == pytest.approx([-sign * g / count for g in columns], rel=tolerance, abs=absolute)
 
 
-def test_both_forms_agree_on_both_sides_of_the_switch(monkeypatch):
+def test_both_forms_agree_on_both_sides_of_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     a, b = torch.rand(500, dtype=torch.float64), torch.rand(500, dtype=torch.float64)
     assert a.numel() * b.numel() < losses._DENSE_PAIRS < 2 * a.numel() * b.numel()
@@ -72,7 +79,7 @@ def test_both_forms_agree_on_both_sides_of_the_switch(monkeypatch):
     assert mcd(a, b).item() == pytest.approx(dense.item(), rel=1e-13)
 
 
-def test_gradients_pass_finite_differences(form):
+def test_gradients_pass_finite_differences(form: str) -> None:
     torch.manual_seed(1)
     a, b = (torch.rand(n, dtype=torch.float64, requires_grad=True) for n in (6, 9))
     assert gradcheck(mcd, (a, b))
@@ -81,13 +88,13 @@ def test_gradients_pass_finite_differences(form):
     assert gradcheck(lambda x, y: hinge_penalty(x, y, 0.5), (a, b))
 
 
-def all_pairs(a, b, term):
+def all_pairs(a: Tensor, b: Tensor, term: str) -> Tensor:
     """The pair terms from the matrix of all pairs, which torch differentiates by itself as often as it likes."""
     gaps = torch.relu(0.5 - (a[:, None] - b) if term == "hinge" else a[:, None] - b).square()
     return torch.relu(0.9 - gaps.mean()) if term == "penalty" else gaps.mean()
 
 
-TERMS = {
+TERMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mcd": mcd,
     "penalty": lambda x, y: macs_penalty(x, y, 0.9),
     "hinge": lambda x, y: hinge_penalty(x, y, 0.5),
@@ -95,7 +102,7 @@ TERMS = {
 
 
 @pytest.mark.parametrize("term", TERMS)
-def test_second_derivatives_are_exact(form, term):
+def test_second_derivatives_are_exact(form: str, term: str) -> None:
     torch.manual_seed(7)
     a, b = (torch.rand(n, dtype=torch.float64, requires_grad=True) for n in (6, 9))
     assert gradgradcheck(TERMS[term], (a, b))
@@ -106,11 +113,11 @@ def test_second_derivatives_are_exact(form, term):
 
 
 @pytest.mark.parametrize("term", TERMS)
-def test_function_transforms_agree_with_the_matrix_of_all_pairs(form, term):
+def test_function_transforms_agree_with_the_matrix_of_all_pairs(form: str, term: str) -> None:
     torch.manual_seed(8)
     a, b = torch.rand(3, 6, dtype=torch.float64), torch.rand(3, 9, dtype=torch.float64)
 
-    def theirs(x, y):
+    def theirs(x: Tensor, y: Tensor) -> Tensor:
         return all_pairs(x, y, term)
 
     for transform in (torch.func.grad, torch.func.hessian, torch.func.jacrev):
@@ -119,7 +126,7 @@ def test_function_transforms_agree_with_the_matrix_of_all_pairs(form, term):
         torch.testing.assert_close(torch.vmap(ours)(a, b), torch.vmap(transform(theirs, (0, 1)))(a, b))
 
 
-def test_third_derivatives_of_a_square_are_exact(form):
+def test_third_derivatives_of_a_square_are_exact(form: str) -> None:
     torch.manual_seed(9)
     a, b = torch.rand(5, dtype=torch.float64, requires_grad=True), torch.rand(4, dtype=torch.float64)
     found = []
@@ -131,7 +138,7 @@ def test_third_derivatives_of_a_square_are_exact(form):
     torch.testing.assert_close(*found)
 
 
-def test_a_large_batch_is_differentiated_twice_without_its_pairs():
+def test_a_large_batch_is_differentiated_twice_without_its_pairs() -> None:
     # Of two grids like those below, a_i is above i of the b_j: the curvature along a alone is 2 i / n^2.
     n = 1 << 18
     a = (torch.arange(n) / n).requires_grad_()
@@ -141,7 +148,7 @@ def test_a_large_batch_is_differentiated_twice_without_its_pairs():
     torch.testing.assert_close(curvature, 2 * torch.arange(n) / n**2)
 
 
-def test_a_million_confidences_a_side_give_the_closed_form():
+def test_a_million_confidences_a_side_give_the_closed_form() -> None:
     # For a = b = {0, 1/n, ..., (n-1)/n}: sum_d (n - d) d^2 / n^4 = (n^2 - 1) / (12 n^2). All pairs would need 4 TB.
     n = 1 << 20
     grid = torch.arange(n) / n
@@ -155,7 +162,7 @@ def test_a_million_confidences_a_side_give_the_closed_form():
     assert a.grad[0].item() == 0 == b.grad[0].item()
 
 
-def test_two_clouds_apart_give_the_sum_of_mean_and_variance(form):
+def test_two_clouds_apart_give_the_sum_of_mean_and_variance(form: str) -> None:
     # Where every a_i > b_j: mean_ij (a_i - b_j)^2 = (mean a - mean b)^2 + var a + var b.
     torch.manual_seed(2)
     a, b = 0.6 + 0.4 * torch.rand(500, dtype=torch.float64), 0.5 * torch.rand(700, dtype=torch.float64)
@@ -163,7 +170,7 @@ def test_two_clouds_apart_give_the_sum_of_mean_and_variance(form):
     assert mcd(a, b).item() == pytest.approx(expected.item(), rel=1e-12)
 
 
-def test_exploded_and_tied_pairs_get_no_gradient_from_mcd(form):
+def test_exploded_and_tied_pairs_get_no_gradient_from_mcd(form: str) -> None:
     a = torch.tensor([0.3, 0.5, 0.5], requires_grad=True)
     b = torch.tensor([0.5, 0.9], requires_grad=True)
     value = mcd(a, b)
@@ -173,7 +180,7 @@ def test_exploded_and_tied_pairs_get_no_gradient_from_mcd(form):
     assert not b.grad.any()
 
 
-def test_the_hinge_pushes_the_pairs_that_mcd_leaves_alone(form):
+def test_the_hinge_pushes_the_pairs_that_mcd_leaves_alone(form: str) -> None:
     # Gaps -0.25 and 0.5 under a margin of 0.25: only the first pair is short, by 0.5.
     a, b = torch.tensor([0.5]).requires_grad_(), torch.tensor([0.75, 0.0]).requires_grad_()
     value = hinge_penalty(a, b, 0.25)
@@ -183,7 +190,7 @@ def test_the_hinge_pushes_the_pairs_that_mcd_leaves_alone(form):
     assert b.grad.tolist() == [0.5, 0.0]
 
 
-def test_the_penalty_is_what_is_missing_to_the_margin_and_stops_there():
+def test_the_penalty_is_what_is_missing_to_the_margin_and_stops_there() -> None:
     # MCD = (0.5^2 + 1^2) / 2 = 0.625; printed as in Eq. 3, without the mean over outliers, 1.25.
     a, b = torch.tensor([1.0]).requires_grad_(), torch.tensor([0.5, 0.0]).requires_grad_()
     assert mcd(a, b).item() == 0.625
@@ -193,13 +200,14 @@ def test_the_penalty_is_what_is_missing_to_the_margin_and_stops_there():
     macs_penalty(a, b, 0.75).backward()
     assert a.grad.tolist() == [-1.5]
     assert b.grad.tolist() == [0.5, 1.0]
-    a.grad = b.grad = None
+    for leaf in (a, b):
+        leaf.grad.zero_()
     macs_penalty(a, b, 0.625).backward()  # exactly at the margin
     assert a.grad.tolist() == [0]
     assert b.grad.tolist() == [0, 0]
 
 
-def test_below_the_margin_the_gradient_does_not_depend_on_it():
+def test_below_the_margin_the_gradient_does_not_depend_on_it() -> None:
     gradients = []
     for margin in (0.5, 0.9):
         a, b = (torch.linspace(0, 0.8, 33) + s for s in (0.1, 0.05))
@@ -210,7 +218,7 @@ def test_below_the_margin_the_gradient_does_not_depend_on_it():
 
 
 @pytest.mark.parametrize("n_out", [50, 5000])
-def test_macs_without_a_margin_is_outlier_exposure_to_the_bit(n_out):
+def test_macs_without_a_margin_is_outlier_exposure_to_the_bit(n_out: int) -> None:
     torch.manual_seed(4)
     z_in, z_out, labels = 3 * torch.randn(40, 10), 3 * torch.randn(n_out, 10), torch.randint(10, (40,))
     results = []
@@ -226,7 +234,7 @@ def test_macs_without_a_margin_is_outlier_exposure_to_the_bit(n_out):
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
-def test_no_outliers_cost_nothing():
+def test_no_outliers_cost_nothing() -> None:
     a, nothing = torch.rand(4).requires_grad_(), torch.empty(0).requires_grad_()
     logits, no_logits = torch.randn(4, 3), torch.empty(0, 3).requires_grad_()
     for value in (mcd(a, nothing), mcd(a, nothing, "paper"), hinge_penalty(a, nothing, 0.5)):
@@ -238,7 +246,7 @@ def test_no_outliers_cost_nothing():
     assert energy_margin(logits, no_logits, 100.0, -5.0).item() == 0
 
 
-def test_half_precision_and_autocast_compute_in_float32(form):
+def test_half_precision_and_autocast_compute_in_float32(form: str) -> None:
     torch.manual_seed(5)
     a, b = torch.rand(30).bfloat16().requires_grad_(), torch.rand(20).bfloat16()
     logits = torch.randn(8, 4).bfloat16()
@@ -252,25 +260,25 @@ def test_half_precision_and_autocast_compute_in_float32(form):
     assert a.grad.dtype == torch.bfloat16
 
 
-def test_a_float32_and_a_float64_side_meet_in_float64():
+def test_a_float32_and_a_float64_side_meet_in_float64() -> None:
     assert mcd(torch.tensor([0.75]), torch.tensor([0.5], dtype=torch.float64)).dtype == torch.float64
 
 
 @pytest.mark.parametrize("margin", [-0.1, 1.0, math.nan])
 @pytest.mark.parametrize("penalty", [macs_penalty, hinge_penalty])
-def test_a_margin_no_gap_can_reach_is_refused(penalty, margin):
+def test_a_margin_no_gap_can_reach_is_refused(penalty: Callable[..., Any], margin: float) -> None:
     with pytest.raises(MacsError, match=r"choose it in \[0, 1\)"):
         penalty(torch.rand(3), torch.rand(3), margin)
 
 
-def test_mistakes_are_named():
+def test_mistakes_are_named() -> None:
     with pytest.raises(MacsError, match="no reduction called 'sum'"):
-        mcd(torch.rand(3), torch.rand(3), "sum")
+        mcd(torch.rand(3), torch.rand(3), cast(Any, "sum"))
     with pytest.raises(MacsError, match=r"\(3, 10\) and \(3,\)"):
         mcd(torch.rand(3, 10), torch.rand(3))
 
 
-def test_outlier_exposure_is_cross_entropy_to_the_uniform_distribution():
+def test_outlier_exposure_is_cross_entropy_to_the_uniform_distribution() -> None:
     rows = [(2.0, 0.0, -1.0), (0.5, 0.5, 3.0)]
     by_hand = 0.0
     for row in rows:
@@ -280,13 +288,13 @@ def test_outlier_exposure_is_cross_entropy_to_the_uniform_distribution():
     assert outlier_exposure(torch.zeros(5, 7)).item() == pytest.approx(math.log(7), rel=1e-6)
 
 
-def test_the_gradient_of_outlier_exposure_is_softmax_minus_uniform():
+def test_the_gradient_of_outlier_exposure_is_softmax_minus_uniform() -> None:
     logits = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 5.0]], dtype=torch.float64, requires_grad=True)
     outlier_exposure(logits).backward()
     torch.testing.assert_close(logits.grad, (logits.detach().softmax(1) - 1 / 3) / 2)
 
 
-def test_energies_are_pressed_to_their_own_side_of_the_margins():
+def test_energies_are_pressed_to_their_own_side_of_the_margins() -> None:
     # Equal logits v over 4 classes have E = -v - log 4.
     log4 = math.log(4)
     inside = torch.tensor([[30.0] * 4, [20.0] * 4], dtype=torch.float64)
@@ -296,7 +304,7 @@ def test_energies_are_pressed_to_their_own_side_of_the_margins():
     assert energy_margin(inside, outside, m_in=-23, m_out=-5).item() == pytest.approx(by_hand, rel=1e-14)
 
 
-def test_logit_terms_pass_finite_differences():
+def test_logit_terms_pass_finite_differences() -> None:
     torch.manual_seed(6)
     z_in, z_out = (5 * torch.randn(n, 4, dtype=torch.float64) for n in (5, 7))
     assert gradcheck(outlier_exposure, z_out.requires_grad_())

@@ -5,8 +5,10 @@ import math
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,11 +22,11 @@ from macs.metrics import OODMetrics, Ranked, _ranked, available, get, mean_and_e
 NAMES = ["auroc", "aupr", "fpr95", "aupr_id", "fpr95_id", "aupr_trapezoid", "aupr_trapezoid_id"]
 
 
-def values(result):
+def values(result: OODMetrics) -> list[float]:
     return [getattr(result, name) for name in NAMES]
 
 
-def by_scikit_learn(conf_in, conf_out):
+def by_scikit_learn(conf_in: np.ndarray, conf_out: np.ndarray) -> list[float]:
     """Each by its own call: OOD is positive when the score is the negative confidence."""
     scores = np.concatenate([conf_in, conf_out]).astype(np.float64)
     is_out = np.repeat([0, 1], [len(conf_in), len(conf_out)])
@@ -44,7 +46,7 @@ def by_scikit_learn(conf_in, conf_out):
     ]
 
 
-def fpr95_nearest(positive, negative):
+def fpr95_nearest(positive: list[float], negative: list[float]) -> float:
     """The rule 'nearest' read off the list of all thresholds, with fractions; a lower value is flagged."""
     points = []
     for threshold in sorted({*positive, *negative}):
@@ -56,7 +58,7 @@ def fpr95_nearest(positive, negative):
     return (min if recall == 1 else max)(false_positives) / len(negative)
 
 
-def cases(count):
+def cases(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Sets of 1 to 80 images a side, with confidences from very few values (heavy ties) to all different."""
     for seed in range(count):
         rng = np.random.default_rng(seed)
@@ -70,13 +72,13 @@ def cases(count):
         )
 
 
-def test_a_thousand_random_cases_equal_scikit_learn(monkeypatch):
+def test_a_thousand_random_cases_equal_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     for i, (conf_in, conf_out) in enumerate(cases(1000)):
         monkeypatch.setattr(_ranked, "_BLOCK", (1, 7, 1 << 14)[i % 3])
         assert values(ood_metrics(conf_in, conf_out)) == pytest.approx(by_scikit_learn(conf_in, conf_out), abs=1e-12)
 
 
-def test_the_nearest_rule_equals_the_search_over_all_thresholds():
+def test_the_nearest_rule_equals_the_search_over_all_thresholds() -> None:
     for conf_in, conf_out in cases(300):
         found = ood_metrics(conf_in, conf_out, fpr_rule="nearest")
         a, b = conf_in.tolist(), conf_out.tolist()
@@ -85,14 +87,14 @@ def test_the_nearest_rule_equals_the_search_over_all_thresholds():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_many_images_equal_scikit_learn(dtype):
+def test_many_images_equal_scikit_learn(dtype: type[np.floating]) -> None:
     rng = np.random.default_rng(0)
     conf_in, conf_out = rng.beta(5, 1, 70_000).astype(dtype), rng.beta(2, 2, 50_000).astype(dtype)
     conf_in[:20_000] = 1  # as a saturated softmax gives
     assert values(ood_metrics(conf_in, conf_out)) == pytest.approx(by_scikit_learn(conf_in, conf_out), abs=1e-12)
 
 
-def test_worked_out_by_hand():
+def test_worked_out_by_hand() -> None:
     # Ascending, OOD in brackets: (1) 2 (3) (3) 3 4. Pairs in order: 3 + 2 + 2 of 9, and 2 ties at one half.
     result = ood_metrics([3, 4, 2], [1, 3, 3])
     assert result.auroc == pytest.approx((3 + 1 + 1 + 2 / 2) / 9, abs=1e-15)
@@ -106,7 +108,7 @@ def test_worked_out_by_hand():
     assert result.aupr_trapezoid == pytest.approx(1 / 3 * (1 + 1) / 2 + 2 / 3 * (1 / 2 + 3 / 5) / 2, abs=1e-15)
 
 
-def test_the_two_rules_differ_where_recall_jumps_over_95_percent():
+def test_the_two_rules_differ_where_recall_jumps_over_95_percent() -> None:
     # 21 OOD images at 0..20: recall 20/21 = 0.952, at the thresholds 19 and 19.5, is the nearest and the first above.
     # 'first' stops at 19; 'nearest', like the released code, at 19.5, with two ID images of four flagged.
     conf_out, conf_in = np.arange(21), np.array([19.5, 19.5, 20, 30])
@@ -122,26 +124,26 @@ def test_the_two_rules_differ_where_recall_jumps_over_95_percent():
 
 
 @pytest.mark.parametrize("n", [20, 40, 100, 2000, 26_020])
-def test_exactly_95_percent_is_enough(n):
+def test_exactly_95_percent_is_enough(n: int) -> None:
     # The threshold lies on OOD image number 0.95 n; the ID images sit one by one above the OOD images.
     conf_out = np.arange(n)
     assert ood_metrics(conf_out + 0.5, conf_out).fpr95 == pytest.approx((0.95 * n - 1) / n, abs=1e-15)
 
 
-def test_turning_the_sign_and_swapping_the_sides_swaps_the_conventions():
+def test_turning_the_sign_and_swapping_the_sides_swaps_the_conventions() -> None:
     for conf_in, conf_out in cases(50):
         one, other = ood_metrics(conf_in, conf_out), ood_metrics(-conf_out, -conf_in)
         assert (one.aupr, one.fpr95, one.auroc) == (other.aupr_id, other.fpr95_id, other.auroc)
         assert one.aupr_trapezoid == other.aupr_trapezoid_id
 
 
-def test_only_the_order_of_confidences_matters():
+def test_only_the_order_of_confidences_matters() -> None:
     for conf_in, conf_out in cases(50):
         double_in, double_out = conf_in.astype(np.float64), conf_out.astype(np.float64)
         assert ood_metrics(double_in, double_out) == ood_metrics(np.exp(double_in / 16), np.exp(double_out / 16))
 
 
-def test_the_extremes():
+def test_the_extremes() -> None:
     assert values(ood_metrics([2, 3], [0, 1, 1])) == [1, 1, 0, 1, 0, 1, 1]
     # One threshold: a straight line from precision 1 to the share of positives.
     assert values(ood_metrics([5] * 3, [5])) == [0.5, 0.25, 1, 0.75, 1, 1.25 / 2, 1.75 / 2]
@@ -149,19 +151,19 @@ def test_the_extremes():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64])
-def test_tensors_of_any_type_are_read(dtype):
+def test_tensors_of_any_type_are_read(dtype: torch.dtype) -> None:
     a, b = torch.tensor([3, 4, 2], dtype=dtype), torch.tensor([1, 3, 3], dtype=dtype)
     if dtype.is_floating_point:
         a.requires_grad_()
     assert ood_metrics(a, b) == ood_metrics([3, 4, 2], [1, 3, 3])
 
 
-def test_sides_of_different_precision_are_compared_exactly():
+def test_sides_of_different_precision_are_compared_exactly() -> None:
     # float32(0.1) is larger than 0.1: not a tie.
     assert ood_metrics(np.array([0.1], np.float32), np.array([0.1])).auroc == 1
 
 
-def test_the_arguments_are_left_as_they_were():
+def test_the_arguments_are_left_as_they_were() -> None:
     conf_in, conf_out = np.array([3.0, 1.0, 2.0]), np.array([2.0, 0.0])
     ood_metrics(conf_in, conf_out)
     assert conf_in.tolist() == [3, 1, 2]
@@ -169,20 +171,20 @@ def test_the_arguments_are_left_as_they_were():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_confidences_that_are_not_finite_are_refused(bad):
+def test_confidences_that_are_not_finite_are_refused(bad: float) -> None:
     with pytest.raises(MacsError, match="Some OOD confidences are infinite or not numbers"):
         ood_metrics([0.5, 0.6], [0.1, bad, 0.3])
     with pytest.raises(MacsError, match="Some ID confidences"):
         ood_metrics([bad, 0.6], [0.1])
 
 
-def test_mistakes_are_named():
+def test_mistakes_are_named() -> None:
     with pytest.raises(MacsError, match=r"The OOD confidences have the shape \(0,\)"):
         ood_metrics([0.5], [])
     with pytest.raises(MacsError, match=r"The ID confidences have the shape \(4, 10\)"):
         ood_metrics(np.zeros((4, 10)), [0.5])
     with pytest.raises(MacsError, match="no FPR95 rule called 'last'"):
-        ood_metrics([0.5], [0.5], fpr_rule="last")
+        ood_metrics([0.5], [0.5], fpr_rule=cast(Any, "last"))
     with pytest.raises(MacsError, match="no values"):
         mean_and_error([])
 
@@ -190,7 +192,7 @@ def test_mistakes_are_named():
 @pytest.mark.parametrize(
     "labels", [[0, 1, 0, 1], [True, False, True, False], np.array([1.0, 1.0, 0.0, 1.0]), torch.tensor([-1, 1, 1, -1])]
 )
-def test_scores_with_labels_are_refused_in_either_order(labels):
+def test_scores_with_labels_are_refused_in_either_order(labels: Any) -> None:
     confidences = [0.1, 0.9, 0.4, 0.8]
     with pytest.raises(MacsError, match="first argument holds labels.*ood_metrics\\(confidences\\[is_id\\]"):
         ood_metrics(labels, confidences)
@@ -198,13 +200,13 @@ def test_scores_with_labels_are_refused_in_either_order(labels):
         ood_metrics(confidences, labels)
 
 
-def test_confidences_that_resemble_labels_are_not_refused():
+def test_confidences_that_resemble_labels_are_not_refused() -> None:
     assert ood_metrics([1, 1, 1], [0.1, 0.5, 0.9]).auroc == 1  # a saturated softmax
     assert ood_metrics([1, 1, 0], [0, 0, 1]).auroc == pytest.approx((4 + 2 / 2 + 2 / 2) / 9)  # a detector that votes
     assert ood_metrics([0, 1], [0.5, 0.4, 0.3]).auroc == 0.5
 
 
-def test_mean_and_standard_error_by_hand():
+def test_mean_and_standard_error_by_hand() -> None:
     # Deviations -3, -1, 1, 3: variance 20 / 3, error sqrt(20 / 3 / 4).
     assert mean_and_error([1, 3, 5, 7]) == pytest.approx((4, math.sqrt(5 / 3)), rel=1e-15)
     mean, error = mean_and_error([0.25])
@@ -212,7 +214,7 @@ def test_mean_and_standard_error_by_hand():
     assert math.isnan(error)
 
 
-def test_results_are_attributes_and_items_that_do_not_change():
+def test_results_are_attributes_and_items_that_do_not_change() -> None:
     found = ood_metrics([3, 4, 2], [1, 3, 3])
     assert dict(found) == {name: getattr(found, name) for name in NAMES}
     assert found == OODMetrics(**found) == pickle.loads(pickle.dumps(found)) == copy.deepcopy(found)
@@ -221,10 +223,10 @@ def test_results_are_attributes_and_items_that_do_not_change():
     with pytest.raises(AttributeError):
         found.auroc = 1.0
     with pytest.raises(AttributeError):
-        found.aurco  # noqa: B018
+        cast(Any, found).aurco  # noqa: B018
 
 
-def test_every_record_says_what_it_is():
+def test_every_record_says_what_it_is() -> None:
     assert [each.name for each in available()[:7]] == NAMES
     assert [each.heading for each in shown()] == ["AUROC ↑", "AUPR ↑", "FPR95 ↓", "AUPR-ID ↑", "FPR95-ID ↓"]
     for each in available()[:7]:
@@ -234,7 +236,7 @@ def test_every_record_says_what_it_is():
         assert positive in each.convention
 
 
-def test_the_documentation_quotes_every_convention():
+def test_the_documentation_quotes_every_convention() -> None:
     text = (Path(__file__).parents[1] / "docs" / "command-line.md").read_text(encoding="utf-8")
     for each in available()[:7]:
         title = each.title if each.shown else f"{each.title}, if asked for"
@@ -242,7 +244,7 @@ def test_the_documentation_quotes_every_convention():
 
 
 @pytest.fixture
-def forgetful():
+def forgetful() -> Iterator[None]:
     """Metrics that a test adds are forgotten after it."""
     before = dict(metrics._registry.entries())
     yield
@@ -250,7 +252,7 @@ def forgetful():
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_a_metric_from_outside_is_computed_with_ours():
+def test_a_metric_from_outside_is_computed_with_ours() -> None:
     @metric("balanced_error", title="Error", better="lower", convention="the smallest mean of both error rates")
     def balanced_error(ranked: Ranked) -> float:
         return min((np.mean(ranked.positive > t) + np.mean(ranked.negative <= t)) / 2 for t in ranked.positive)
@@ -270,7 +272,7 @@ def test_a_metric_from_outside_is_computed_with_ours():
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_mistakes_in_a_metric_get_one_sentence():
+def test_mistakes_in_a_metric_get_one_sentence() -> None:
     def wrong(ranked: Ranked) -> float:
         raise ValueError("no such thing")
 
@@ -288,13 +290,13 @@ def test_mistakes_in_a_metric_get_one_sentence():
         ood_metrics([0.5], [0.5])
 
 
-def test_shared_results_are_computed_once():
+def test_shared_results_are_computed_once() -> None:
     ranked = Ranked.of([3, 4, 2], [1, 3, 3])
     assert ranked.areas is ranked.areas and ranked.swapped.areas is ranked.swapped.areas
     assert ranked.positive.tolist() == [1, 3, 3] and ranked.negative.tolist() == [2, 3, 4]
     assert ranked.swapped.positive.tolist() == [-4, -3, -2]
 
 
-def test_importing_the_metrics_does_not_import_torch():
+def test_importing_the_metrics_does_not_import_torch() -> None:
     code = "import sys, macs.metrics; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,6 +8,8 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from macs.core.files import output_file, output_folder, user_path, write_atomica
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
-def refusal(action, *arguments: object) -> str:
+def refusal(action: Callable[..., object], *arguments: object) -> str:
     with pytest.raises(MacsError) as caught:
         action(*arguments)
     return str(caught.value)
@@ -34,7 +36,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_failed_write_leaves_what_was_there_and_nothing_else(tmp_path):
+def test_a_failed_write_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "results.txt"
     write_text(path, "old")
 
@@ -48,7 +50,7 @@ def test_a_failed_write_leaves_what_was_there_and_nothing_else(tmp_path):
     assert refusal(write_atomically, tmp_path / "new", half).endswith("No space left on device.")
 
 
-def test_an_interrupt_leaves_no_temporary_file(tmp_path):
+def test_an_interrupt_leaves_no_temporary_file(tmp_path: Path) -> None:
     def interrupted(temporary: Path) -> None:
         raise KeyboardInterrupt
 
@@ -57,7 +59,7 @@ def test_an_interrupt_leaves_no_temporary_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_new_file_has_the_rights_of_the_umask_and_an_old_one_keeps_its_own(tmp_path):
+def test_a_new_file_has_the_rights_of_the_umask_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
     path = tmp_path / "results.txt"
     before = os.umask(0o022)
     try:
@@ -71,12 +73,12 @@ def test_a_new_file_has_the_rights_of_the_umask_and_an_old_one_keeps_its_own(tmp
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_real_full_disk_is_one_sentence(tmp_path):
+def test_a_real_full_disk_is_one_sentence(tmp_path: Path) -> None:
     assert "Cannot write /dev/full: No space left on device." in refusal(write_text, "/dev/full", "x")
     assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)
 
 
-def test_torch_on_a_full_disk_says_what_the_system_says(tmp_path):
+def test_torch_on_a_full_disk_says_what_the_system_says(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: torch says "unexpected pos" to both."""
     code = f"""
 import resource, torch
@@ -91,7 +93,7 @@ write_atomically({str(tmp_path / "state.pt")!r}, lambda path: torch.save(torch.z
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_fault_of_the_writer_is_not_blamed_on_the_disk(tmp_path):
+def test_another_fault_of_the_writer_is_not_blamed_on_the_disk(tmp_path: Path) -> None:
     def broken(temporary: Path) -> None:
         torch.zeros(2) @ torch.zeros(3)
 
@@ -99,7 +101,7 @@ def test_another_fault_of_the_writer_is_not_blamed_on_the_disk(tmp_path):
         write_atomically(tmp_path / "x", broken)
 
 
-def test_a_device_stays_a_device(tmp_path):
+def test_a_device_stays_a_device(tmp_path: Path) -> None:
     assert output_file("/dev/null") == Path("/dev/null")
     write_text("/dev/null", "x")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
@@ -110,13 +112,13 @@ def test_a_device_stays_a_device(tmp_path):
         assert stat.S_ISCHR(own.stat().st_mode)
 
 
-def test_a_pipe_of_the_shell_is_written_to():
+def test_a_pipe_of_the_shell_is_written_to() -> None:
     code = "from macs.core.files import *; write_text(output_file('/dev/stdout'), 'through the pipe')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "through the pipe"
 
 
-def test_a_fifo_goes_to_its_reader_and_without_one_nobody_waits(tmp_path):
+def test_a_fifo_goes_to_its_reader_and_without_one_nobody_waits(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     assert "No process reads from it" in refusal(write_text, output_file(fifo), "x")
@@ -127,7 +129,7 @@ def test_a_fifo_goes_to_its_reader_and_without_one_nobody_waits(tmp_path):
     assert stat.S_ISFIFO(fifo.stat().st_mode)
 
 
-def test_all_of_a_long_text_arrives_through_a_fifo(tmp_path):
+def test_all_of_a_long_text_arrives_through_a_fifo(tmp_path: Path) -> None:
     fifo, text = tmp_path / "fifo", "0123456789" * 50_000
     os.mkfifo(fifo)
     found: list[str] = []
@@ -151,7 +153,7 @@ def test_all_of_a_long_text_arrives_through_a_fifo(tmp_path):
     assert "".join(found) == text
 
 
-def test_a_link_stands_for_what_it_points_at(tmp_path):
+def test_a_link_stands_for_what_it_points_at(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     target, link = tmp_path / "elsewhere" / "real.csv", tmp_path / "link.csv"
     link.symlink_to(target)
@@ -162,14 +164,14 @@ def test_a_link_stands_for_what_it_points_at(tmp_path):
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["real.csv"]
 
 
-def test_a_loop_of_links_is_refused(tmp_path):
+def test_a_loop_of_links_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     for action in (output_file, output_folder, lambda path: write_text(path, "x")):
         assert os.strerror(errno.ELOOP) in refusal(action, tmp_path / "a")
 
 
-def test_places_where_no_file_can_be(tmp_path):
+def test_places_where_no_file_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for path in (tmp_path, tmp_path / "folder-link"):
         if path != tmp_path:
@@ -187,7 +189,7 @@ def test_places_where_no_file_can_be(tmp_path):
 
 
 @pytest.mark.parametrize("sign", ["a", "é", "€", "🐈"])
-def test_the_longest_name_can_be_written_and_one_longer_is_refused(tmp_path, sign):
+def test_the_longest_name_can_be_written_and_one_longer_is_refused(tmp_path: Path, sign: str) -> None:
     size = len(sign.encode())
     name = sign * (255 // size) + "a" * (255 % size)
     write_text(output_file(tmp_path / name), "x")
@@ -196,7 +198,7 @@ def test_the_longest_name_can_be_written_and_one_longer_is_refused(tmp_path, sig
 
 
 @needs_root
-def test_what_another_user_may_not_write_is_found_before_the_work(tmp_path):
+def test_what_another_user_may_not_write_is_found_before_the_work(tmp_path: Path) -> None:
     for folder in (tmp_path, *tmp_path.parents):  # pytest's own folders are closed to others
         if folder.stat().st_uid == 0 and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o011)
@@ -230,7 +232,7 @@ for path in sys.argv[1:]:
 
 
 @pytest.mark.parametrize("name", ["recipe.toml", "net.safetensors", "state.pt", "metrics.jsonl"])
-def test_no_file_of_a_run_is_overwritten(run, tmp_path, name):
+def test_no_file_of_a_run_is_overwritten(run: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "link.html").symlink_to(run / name)
     (tmp_path / "linked-run").symlink_to(run)
     for path in (run / name, tmp_path / "link.html", tmp_path / "linked-run" / name, run / "x" / ".." / name):
@@ -241,7 +243,7 @@ def test_no_file_of_a_run_is_overwritten(run, tmp_path, name):
     assert "holds a run" in refusal(output_folder, tmp_path / "linked-run")
 
 
-def test_what_is_read_is_not_overwritten(tmp_path):
+def test_what_is_read_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "detector").write_text("x")
     (tmp_path / "link").symlink_to(tmp_path / "detector")
     for path in ("detector", "link"):
@@ -249,7 +251,7 @@ def test_what_is_read_is_not_overwritten(tmp_path):
     assert output_file(tmp_path / "other", [tmp_path / "detector"]) == tmp_path / "other"
 
 
-def _write_slowly(path: Path, begun, may_end) -> None:
+def _write_slowly(path: Path, begun: Event, may_end: Event) -> None:
     def write(temporary: Path) -> None:
         temporary.write_text("whole")
         begun.set()
@@ -258,7 +260,7 @@ def _write_slowly(path: Path, begun, may_end) -> None:
     write_atomically(path, write)
 
 
-def test_files_of_killed_processes_are_removed_and_those_of_living_ones_are_not(tmp_path):
+def test_files_of_killed_processes_are_removed_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
     path, context = tmp_path / "results.txt", multiprocessing.get_context("spawn")
     living, killed = [(context.Event(), context.Event()) for _ in range(2)]
     processes = [context.Process(target=_write_slowly, args=(path, *events)) for events in (living, killed)]

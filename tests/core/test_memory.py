@@ -23,7 +23,7 @@ def calls(code: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told")
-def test_a_program_decides_for_itself_and_a_command_asks_for_it():
+def test_a_program_decides_for_itself_and_a_command_asks_for_it() -> None:
     kept = "[(-1, -1), (-4, 0)]"
     assert calls("import macs; macs.keep_freed_memory(); assert 'torch' not in sys.modules") == kept
     assert calls("import macs, macs.core.memory") == "[]"

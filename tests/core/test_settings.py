@@ -3,7 +3,7 @@
 import json
 import math
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
@@ -13,7 +13,7 @@ from macs.core.settings import Span, check, from_dict
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.1, 1.1])
 @pytest.mark.parametrize("ends", ["neither", "least", "most", "both"])
-def test_what_lies_outside_is_refused_with_the_bounds(value, ends):
+def test_what_lies_outside_is_refused_with_the_bounds(value: float, ends: Any) -> None:
     with pytest.raises(MacsError, match=r"The share must be (above|at least) 0 and (below|at most) 1, not"):
         Span(0, 1, open=ends).hold("The share", value)
 
@@ -22,7 +22,7 @@ def test_what_lies_outside_is_refused_with_the_bounds(value, ends):
     ("ends", "within"),
     [("neither", {0, 0.5, 1}), ("least", {0.5, 1}), ("most", {0, 0.5}), ("both", {0.5})],
 )
-def test_the_ends_are_in_or_out(ends, within):
+def test_the_ends_are_in_or_out(ends: Any, within: set[float]) -> None:
     assert {value for value in (0, 0.5, 1) if value in Span(0, 1, open=ends)} == within
 
 
@@ -30,7 +30,7 @@ def test_the_ends_are_in_or_out(ends, within):
 class Step:
     length: Annotated[int, Span(1, 9)]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check(self)
 
 
@@ -39,11 +39,11 @@ class Walk:
     start: tuple[float, float]
     steps: tuple[Step, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check(self)
 
 
-def test_settings_inside_settings_survive_json():
+def test_settings_inside_settings_survive_json() -> None:
     walk = Walk((0, 1.5), (Step(1), Step(2)))
     assert from_dict(Walk, json.loads(json.dumps(asdict(walk)))) == walk
     assert walk.start == (0.0, 1.5) and isinstance(walk.start[0], float)
@@ -62,6 +62,6 @@ def test_settings_inside_settings_survive_json():
         ({"start": [1, 2], "steps": [{"length": 10}]}, "length must be at least 1 and at most 9"),
     ],
 )
-def test_what_does_not_fit_is_named(told, why):
+def test_what_does_not_fit_is_named(told: Any, why: str) -> None:
     with pytest.raises(MacsError, match=why):
         from_dict(Walk, told)

@@ -18,11 +18,11 @@ from macs.core.text import printable, whole
         ("gnp.\u202eexe", "gnp.\\u202eexe"),
     ],
 )
-def test_nothing_that_steers_a_terminal_is_printed(text, shown):
+def test_nothing_that_steers_a_terminal_is_printed(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_any_text_can_be_written():
+def test_any_text_can_be_written() -> None:
     text = "".join(map(chr, range(0x110000)))
     written = whole(text).encode("utf-8").decode("utf-8")
     assert "\0" not in written and "\\udfff" in written and whole("a\nb") == "a\nb"

@@ -4,12 +4,13 @@ import io
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any, cast
 
 
 def tar(files: dict[str, bytes], mode: str = "gz", *others: tarfile.TarInfo) -> bytes:
     """A tar, with members of other kinds after the files."""
     made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode=f"w:{mode}") as archive:
+    with tarfile.open(fileobj=made, mode=cast(Any, f"w:{mode}")) as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -14,10 +15,10 @@ def threads() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize(("count", "ahead"), [(1, 2), (4, 16), (8, 1)])
-def test_results_come_in_order_and_stay_so_many_ahead(count, ahead):
+def test_results_come_in_order_and_stay_so_many_ahead(count: int, ahead: int) -> None:
     taken = 0
 
-    def source():
+    def source() -> Iterator[int]:
         nonlocal taken
         for i in range(10 * ahead):
             taken += 1
@@ -36,10 +37,15 @@ def test_results_come_in_order_and_stay_so_many_ahead(count, ahead):
     assert not threads()
 
 
-def test_results_are_made_while_the_one_before_is_used():
+def test_results_are_made_while_the_one_before_is_used() -> None:
     made = []
     seen = []
-    for number in map_ahead(lambda i: made.append(i) or i, range(6), threads=1, ahead=2):
+
+    def make(number: int) -> int:
+        made.append(number)
+        return number
+
+    for number in map_ahead(make, range(6), threads=1, ahead=2):
         seen.append(number)
         deadline = time.monotonic() + 5
         while len(made) < min(6, number + 3) and time.monotonic() < deadline:
@@ -50,21 +56,22 @@ def test_results_are_made_while_the_one_before_is_used():
     assert list(map_ahead(str, [], 1, 2)) == [] and list(map_ahead(str, [0], 1, 2)) == ["0"]
 
 
-def test_an_exception_in_a_thread_reaches_the_caller_at_its_place():
+def test_an_exception_in_a_thread_reaches_the_caller_at_its_place() -> None:
     def make(number: int) -> int:
         if number == 3:
             raise MacsError("the fourth image is broken")
         return number
 
-    seen = []
+    seen: list[int] = []
     with pytest.raises(MacsError, match="the fourth image is broken"):
         seen.extend(map_ahead(make, range(10), threads=2, ahead=4))
     assert seen == [0, 1, 2] and not threads()
 
 
-def test_closing_early_ends_the_threads():
+def test_closing_early_ends_the_threads() -> None:
     results = map_ahead(str, range(1000), threads=3, ahead=8)
     next(results)
     assert threads()
+    assert isinstance(results, Generator)
     results.close()
     assert not threads()

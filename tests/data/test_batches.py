@@ -2,15 +2,20 @@
 
 import threading
 import time
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from official import images
+from torch import Tensor
 
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import (
+    RawBatch,
     draw,
     steps_per_epoch,
     to_float,
@@ -19,7 +24,7 @@ from macs.data.batches import (
 from macs.data.reading import batches_of
 
 
-def numbered(count, size=8, mirror=True, labelled=True):
+def numbered(count: int, size: int = 8, mirror: bool = True, labelled: bool = True) -> ImageSet:
     """Image i has i as its label and, in two bytes, in every pixel."""
     number = np.arange(count)
     pixels = np.stack([number % 256, number // 256, np.full(count, 255)], axis=-1).astype(np.uint8)
@@ -28,19 +33,21 @@ def numbered(count, size=8, mirror=True, labelled=True):
     return ImageSet("numbered", pixels, number if labelled else None, classes if labelled else (), mirror)
 
 
-def numbers(batch):
+def numbers(batch: Tensor) -> list[int]:
     return (batch[:, 0, 0, 0].long() + 256 * batch[:, 0, 0, 1].long()).tolist()
 
 
-def labels(batches):
+def labels(batches: Iterable[RawBatch]) -> list[int]:
     return [label for batch in batches for label in batch.labels.tolist()]
 
 
-def epoch(train, outliers=None, batch_in=4, batch_out=0, **options):
+def epoch(
+    train: ImageSet, outliers: ImageSet | None = None, batch_in: int = 4, batch_out: int = 0, **options: Any
+) -> list[RawBatch]:
     return list(training_batches(train, outliers, batch_in, batch_out, **{"augment": "none", **options}))
 
 
-def test_an_epoch_is_a_permutation_that_the_seed_and_the_epoch_decide():
+def test_an_epoch_is_a_permutation_that_the_seed_and_the_epoch_decide() -> None:
     orders = {}
     for seed in (0, 1):
         for number in (0, 1):
@@ -64,7 +71,7 @@ def test_an_epoch_is_a_permutation_that_the_seed_and_the_epoch_decide():
         (20, 4, 100, [4] * 5),
     ],
 )
-def test_steps_and_lengths(count, batch_in, epoch_size, lengths):
+def test_steps_and_lengths(count: int, batch_in: int, epoch_size: int, lengths: list[int]) -> None:
     train = numbered(count)
     batches = epoch(train, batch_in=batch_in, epoch_size=epoch_size)
     assert [len(batch.images) for batch in batches] == [len(batch.labels) for batch in batches] == lengths
@@ -73,12 +80,12 @@ def test_steps_and_lengths(count, batch_in, epoch_size, lengths):
     assert len(set(seen)) == len(seen)
 
 
-def test_a_short_epoch_sees_other_images_in_the_next_one():
+def test_a_short_epoch_sees_other_images_in_the_next_one() -> None:
     first, second = (epoch(numbered(100), epoch_size=8, epoch=number) for number in (0, 1))
     assert set(labels(first)) != set(labels(second))
 
 
-def test_outliers_are_drawn_afresh_and_without_replacement():
+def test_outliers_are_drawn_afresh_and_without_replacement() -> None:
     drawn = []
     for number in range(3):
         batches = epoch(numbered(20), numbered(300, labelled=False), batch_out=7, epoch=number)
@@ -88,7 +95,7 @@ def test_outliers_are_drawn_afresh_and_without_replacement():
     assert len({tuple(sorted(once)) for once in drawn}) == 3
 
 
-def test_too_few_outliers_are_all_used_before_any_is_used_again():
+def test_too_few_outliers_are_all_used_before_any_is_used_again() -> None:
     batches = epoch(numbered(20), numbered(10, labelled=False), batch_out=7)
     drawn = [n for batch in batches for n in numbers(batch.outliers)]
     assert len(drawn) == 35
@@ -97,14 +104,14 @@ def test_too_few_outliers_are_all_used_before_any_is_used_again():
     assert drawn[:10] != drawn[10:20]
 
 
-def test_every_outlier_is_equally_likely():
+def test_every_outlier_is_equally_likely() -> None:
     hits = np.zeros(40)
     for seed in range(500):
         hits[draw(40, 10, np.random.default_rng(seed))] += 1
     assert hits.sum() == 5000 and abs(hits - 125).max() < 5 * np.sqrt(125)
 
 
-def test_the_order_of_id_images_does_not_depend_on_the_outliers():
+def test_the_order_of_id_images_does_not_depend_on_the_outliers() -> None:
     alone = epoch(numbered(20), augment="crop-flip", seed=5)
     paired = epoch(numbered(20), numbered(9, labelled=False), batch_out=3, augment="crop-flip", seed=5)
     for one, other in zip(alone, paired, strict=True):
@@ -112,22 +119,22 @@ def test_the_order_of_id_images_does_not_depend_on_the_outliers():
     assert alone[0].outliers.shape == (0, 8, 8, 3)
 
 
-def test_the_same_seed_gives_the_same_bytes():
+def test_the_same_seed_gives_the_same_bytes() -> None:
     train, outliers = ImageSet.from_array(images(30), np.arange(30)), ImageSet.from_array(images(50, 1))
     for one, other in zip(*(epoch(train, outliers, 8, 6, augment="auto", seed=3) for _ in range(2)), strict=True):
         assert torch.equal(one.images, other.images) and torch.equal(one.outliers, other.outliers)
         assert one.images.dtype == torch.uint8 and one.labels.dtype == torch.int64
 
 
-def test_training_needs_labels_and_a_known_augmentation():
+def test_training_needs_labels_and_a_known_augmentation() -> None:
     with pytest.raises(MacsError, match="no labels"):
         training_batches(numbered(4, labelled=False), None, 2, 0)
     with pytest.raises(MacsError, match="no augmentation called 'flip'"):
-        training_batches(numbered(4), None, 2, 0, augment="flip")
+        training_batches(numbered(4), None, 2, 0, augment=cast(Any, "flip"))
 
 
-def test_scoring_goes_through_every_image_in_order(tmp_path):
-    np.save(tmp_path / "a.npy", numbered(23).pixels)
+def test_scoring_goes_through_every_image_in_order(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbered(23).pixels[:])
     on_disk = ImageSet("disk", np.load(tmp_path / "a.npy", mmap_mode="r"))
     for photos in (numbered(23), on_disk, numbered(46).subset(range(23))):
         batches = list(batches_of(photos, batch=10))
@@ -135,29 +142,30 @@ def test_scoring_goes_through_every_image_in_order(tmp_path):
         assert [n for batch in batches for n in numbers(torch.from_numpy(batch))] == list(range(23))
 
 
-def test_to_float_scales_to_one_and_lies_channels_last():
+def test_to_float_scales_to_one_and_lies_channels_last() -> None:
     pixels = images(5, size=6)
     batch = to_float(torch.from_numpy(pixels), "cpu")
     assert batch.shape == (5, 3, 6, 6) and batch.dtype == torch.float32
     assert batch.is_contiguous(memory_format=torch.channels_last)
     np.testing.assert_allclose(batch.numpy(), pixels.transpose(0, 3, 1, 2) / 255, rtol=1e-6)
-    assert (batch.min(), batch.max()) == (0, 1)
+    assert (batch.min().item(), batch.max().item()) == (0, 1)
     assert pixels.max() == 255  # the source is left alone
 
 
-def preparing():
+def preparing() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
 
 
-def test_closing_early_ends_the_thread():
+def test_closing_early_ends_the_thread() -> None:
     batches = training_batches(numbered(1000), None, 4, 0)
     next(batches)
     assert preparing()
+    assert isinstance(batches, Generator)
     batches.close()
     assert not preparing()
 
 
-def test_leaving_a_loop_early_ends_the_thread():
+def test_leaving_a_loop_early_ends_the_thread() -> None:
     for _ in batches_of(numbered(1000), 4):
         break
     deadline = time.monotonic() + 5

@@ -5,6 +5,9 @@ import pickle
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +34,7 @@ NAMES = [
 DIGITS = ["digits", *(f"digits-{kind}" for kind in ("8-9", "faces", "outliers", "scans", "text", "textures"))]
 
 
-def write_cifar100(root, splits=("train", "test")):
+def write_cifar100(root: Path, splits: Sequence[str] = ("train", "test")) -> None:
     folder = root / "cifar-100-python"
     folder.mkdir(parents=True)
     (folder / "meta").write_bytes(python2_pickle({"fine_label_names": [f"class {i}" for i in range(100)]}))
@@ -40,7 +43,7 @@ def write_cifar100(root, splits=("train", "test")):
         (folder / split).write_bytes(python2_pickle(batch))
 
 
-def write_imagenet32(folder, per_batch=3):
+def write_imagenet32(folder: Path, per_batch: int = 3) -> None:
     folder.mkdir(parents=True)
     for number in range(1, 12):
         name = "val_data" if number == 11 else f"train_data_batch_{number}"
@@ -49,7 +52,7 @@ def write_imagenet32(folder, per_batch=3):
         (folder / name).write_bytes(pickle.dumps(batch, 4))
 
 
-def write_tiny_imagenet(root):
+def write_tiny_imagenet(root: Path) -> None:
     for split, names in {
         "train": ["n02/images/n02_0.JPEG", "n01/images/n01_0.JPEG", "n01/images/n01_1.JPEG"],
         "val/images": ["val_1.JPEG", "val_0.JPEG"],
@@ -61,12 +64,12 @@ def write_tiny_imagenet(root):
     (root / "tiny-imagenet-200" / "val" / "val_annotations.txt").write_text(lines)
 
 
-def test_the_catalogue_knows_what_the_benchmark_needs():
+def test_the_catalogue_knows_what_the_benchmark_needs() -> None:
     assert data.available() == sorted(NAMES + DIGITS)
 
 
 @pytest.mark.parametrize("name", sorted(NAMES + DIGITS))
-def test_every_entry_says_whose_it_is_and_what_it_holds(name):
+def test_every_entry_says_whose_it_is_and_what_it_holds(name: str) -> None:
     entry = catalog[name]
     assert entry.name == name and entry.title and entry.licence
     assert entry.home.startswith("http") and any(char.isdigit() for char in entry.citation)
@@ -74,7 +77,7 @@ def test_every_entry_says_whose_it_is_and_what_it_holds(name):
     assert ("test" in entry.splits) == (entry.role != "outliers" or name == "tiny-imagenet")
 
 
-def test_cifar10_joins_its_five_batches(tmp_path):
+def test_cifar10_joins_its_five_batches(tmp_path: Path) -> None:
     written = write_cifar10(tmp_path)
     for split, (pixels, labels) in written.items():
         read = data.load("cifar10", split, root=tmp_path)
@@ -83,7 +86,7 @@ def test_cifar10_joins_its_five_batches(tmp_path):
         assert read.classes[0] == "airplane" and read.classes[9] == "truck" and read.mirror
 
 
-def test_cifar100_reads_fine_labels_and_a_split_that_is_alone(tmp_path):
+def test_cifar100_reads_fine_labels_and_a_split_that_is_alone(tmp_path: Path) -> None:
     write_cifar100(tmp_path, splits=["test"])
     read = data.load("cifar100", "test", root=tmp_path)
     assert read.labels.tolist() == [0, 99, 5] and read.classes[99] == "class 99"
@@ -92,14 +95,14 @@ def test_cifar100_reads_fine_labels_and_a_split_that_is_alone(tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["svhn", "SVHN", "."])
-def test_svhn_is_found_where_people_keep_it(tmp_path, folder):
+def test_svhn_is_found_where_people_keep_it(tmp_path: Path, folder: str) -> None:
     write_svhn(tmp_path / folder / "test_32x32.mat", images(2), [10, 9])
     read = data.load("svhn", root=tmp_path)
     assert read.labels.tolist() == [0, 9] and read.classes == tuple("0123456789") and not read.mirror
 
 
 @pytest.mark.parametrize("folder", ["imagenet32", "Imagenet32_train"])
-def test_imagenet32_stays_in_ten_parts_and_counts_from_0(tmp_path, folder):
+def test_imagenet32_stays_in_ten_parts_and_counts_from_0(tmp_path: Path, folder: str) -> None:
     write_imagenet32(tmp_path / folder)
     train = data.load("imagenet32", "train", root=tmp_path)
     assert isinstance(train.pixels, Joined) and len(train.pixels.parts) == 10
@@ -108,18 +111,18 @@ def test_imagenet32_stays_in_ten_parts_and_counts_from_0(tmp_path, folder):
     assert train.labels[:6].tolist() == [0, 999, 0, 0, 999, 1] and len(train.classes) == 1000
 
 
-def test_imagenet32_tests_on_its_validation_set(tmp_path):
+def test_imagenet32_tests_on_its_validation_set(tmp_path: Path) -> None:
     write_imagenet32(tmp_path / "imagenet32")
     np.testing.assert_array_equal(data.load("imagenet32", "test", root=tmp_path).pixels[:], images(3, 11))
 
 
-def test_300k_is_read_from_disk_as_it_is_used(tmp_path):
+def test_300k_is_read_from_disk_as_it_is_used(tmp_path: Path) -> None:
     np.save(tmp_path / "300K_random_images.npy", images(7))
     read = data.load("300k", "train", root=tmp_path)
     assert isinstance(read.pixels, Mapped) and len(read) == 7 and read.labels is None
 
 
-def test_tiny_imagenet_labels_train_by_folder_and_val_by_its_table(tmp_path):
+def test_tiny_imagenet_labels_train_by_folder_and_val_by_its_table(tmp_path: Path) -> None:
     write_tiny_imagenet(tmp_path)
     train, val, test = (data.load("tiny-imagenet", split, root=tmp_path) for split in ("train", "val", "test"))
     assert train.classes == val.classes == ("n01", "n02")
@@ -128,7 +131,7 @@ def test_tiny_imagenet_labels_train_by_folder_and_val_by_its_table(tmp_path):
     assert test.labels is None and len(test) == 1
 
 
-def test_tiny_imagenet_misses_a_line_of_its_table(tmp_path):
+def test_tiny_imagenet_misses_a_line_of_its_table(tmp_path: Path) -> None:
     write_tiny_imagenet(tmp_path)
     (tmp_path / "tiny-imagenet-200" / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn02\n")
     with pytest.raises(MacsError, match=r"val_annotations\.txt.*no line for val_1\.JPEG"):
@@ -148,7 +151,9 @@ def test_tiny_imagenet_misses_a_line_of_its_table(tmp_path):
         ("isun", ["iSUN/1.jpeg", "iSUN/2.jpeg"], ()),
     ],
 )
-def test_folders_are_read_in_the_layouts_in_which_they_are_found(tmp_path, name, files, classes):
+def test_folders_are_read_in_the_layouts_in_which_they_are_found(
+    tmp_path: Path, name: str, files: list[str], classes: tuple[Any, ...]
+) -> None:
     for i, file in enumerate(files):
         write_png(tmp_path / file, images(1, i, size=40)[0])
     read = data.load(name, root=tmp_path)
@@ -156,7 +161,7 @@ def test_folders_are_read_in_the_layouts_in_which_they_are_found(tmp_path, name,
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_dataset_names_its_files_and_the_folder_in_one_sentence(tmp_path, name):
+def test_a_missing_dataset_names_its_files_and_the_folder_in_one_sentence(tmp_path: Path, name: str) -> None:
     entry = catalog[name]
     for split in entry.splits:
         with pytest.raises(MacsError) as caught:
@@ -166,7 +171,7 @@ def test_a_missing_dataset_names_its_files_and_the_folder_in_one_sentence(tmp_pa
         assert sentence.endswith(".") and ". " not in sentence
 
 
-def test_of_an_incomplete_dataset_only_what_is_missing_is_named(tmp_path):
+def test_of_an_incomplete_dataset_only_what_is_missing_is_named(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
     (tmp_path / "cifar-10-batches-py" / "data_batch_4").unlink()
     with pytest.raises(MacsError, match=r"there is no cifar-10-batches-py/data_batch_4 \(or"):
@@ -174,7 +179,7 @@ def test_of_an_incomplete_dataset_only_what_is_missing_is_named(tmp_path):
     assert len(data.load("cifar10", "test", root=tmp_path)) == 4
 
 
-def test_a_damaged_batch_names_its_file(tmp_path):
+def test_a_damaged_batch_names_its_file(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
     batch = tmp_path / "cifar-10-batches-py" / "data_batch_3"
     batch.write_bytes(batch.read_bytes()[:5000])
@@ -185,13 +190,13 @@ def test_a_damaged_batch_names_its_file(tmp_path):
         data.load("cifar10", "test", root=tmp_path)
 
 
-def test_a_dataset_comes_at_the_size_asked_for(tmp_path):
+def test_a_dataset_comes_at_the_size_asked_for(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
     read = data.load("cifar10", root=tmp_path, size=48)
     assert read.size == 48 and read.pixels[:2].shape == (2, 48, 48, 3)
 
 
-def test_rows_say_what_is_found(tmp_path):
+def test_rows_say_what_is_found(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
     write_cifar100(tmp_path, splits=["test"])
     found = {row.name: row for row in data.catalog_rows(tmp_path)}
@@ -201,7 +206,9 @@ def test_rows_say_what_is_found(tmp_path):
     assert (found["300k"].role, found["isun"].role, found["cifar10"].role) == ("outliers", "ood", "id")
 
 
-def test_the_root_is_the_argument_then_the_variable_then_the_cache(tmp_path, monkeypatch):
+def test_the_root_is_the_argument_then_the_variable_then_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MACS_DATA", str(tmp_path / "variable"))
     assert data.root(tmp_path / "argument") == tmp_path / "argument"
     assert data.root() == tmp_path / "variable"
@@ -212,13 +219,13 @@ def test_the_root_is_the_argument_then_the_variable_then_the_cache(tmp_path, mon
         assert data.root() == tmp_path / "cache" / "macs"
 
 
-def test_load_reads_from_the_variable(tmp_path, monkeypatch):
+def test_load_reads_from_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_cifar10(tmp_path)
     monkeypatch.setenv("MACS_DATA", str(tmp_path))
     assert len(data.load("cifar10", "train")) == 20
 
 
-def test_a_path_to_an_array_or_a_folder_is_a_set(tmp_path):
+def test_a_path_to_an_array_or_a_folder_is_a_set(tmp_path: Path) -> None:
     np.save(tmp_path / "mine.npy", images(5))
     array = data.load(str(tmp_path / "mine.npy"), "train")
     assert len(array) == 5 and isinstance(array.pixels, Mapped)
@@ -228,7 +235,7 @@ def test_a_path_to_an_array_or_a_folder_is_a_set(tmp_path):
     assert folder.classes == ("a",) and len(data.load(folder.name)) == 1  # its name loads it again
 
 
-def test_train_and_test_images_of_a_divided_folder_never_mix(tmp_path):
+def test_train_and_test_images_of_a_divided_folder_never_mix(tmp_path: Path) -> None:
     for name in ("train/cat/1.png", "train/dog/1.png", "test/cat/1.png"):
         write_png(tmp_path / "pets" / name, images(1)[0])
     assert data.load(tmp_path / "pets", "train").classes == ("cat", "dog")
@@ -237,7 +244,7 @@ def test_train_and_test_images_of_a_divided_folder_never_mix(tmp_path):
         data.load(tmp_path / "pets", "val")
 
 
-def test_what_to_calibrate_on_is_the_validation_part_or_else_the_test_part(tmp_path):
+def test_what_to_calibrate_on_is_the_validation_part_or_else_the_test_part(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
     for part, count in (("val", 2), ("test", 3)):
         for index, image in enumerate(images(count)):
@@ -249,7 +256,9 @@ def test_what_to_calibrate_on_is_the_validation_part_or_else_the_test_part(tmp_p
     assert len(loaded[2]) == 2 and len(load_unseen(str(tmp_path / "divided"), "test", tmp_path)) == 3
 
 
-def test_a_name_wins_over_a_folder_of_that_name_and_a_path_does_not(tmp_path, monkeypatch):
+def test_a_name_wins_over_a_folder_of_that_name_and_a_path_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_png(tmp_path / "textures" / "1.png", images(1)[0])
     shutil.copytree(tmp_path / "textures", tmp_path / "root" / "dtd" / "images" / "banded")
@@ -267,7 +276,7 @@ def test_a_name_wins_over_a_folder_of_that_name_and_a_path_does_not(tmp_path, mo
         ("json:loads", "json:loads is not a dataset"),
     ],
 )
-def test_an_unknown_spec_says_what_there_is(spec, sentence):
+def test_an_unknown_spec_says_what_there_is(spec: str, sentence: str) -> None:
     with pytest.raises(MacsError) as caught:
         data.load(spec)
     assert str(caught.value).startswith(sentence)
@@ -275,7 +284,7 @@ def test_an_unknown_spec_says_what_there_is(spec, sentence):
         assert all(name in str(caught.value) for name in NAMES)
 
 
-def test_a_file_of_another_kind_is_refused(tmp_path):
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.zip").touch()
     with pytest.raises(MacsError, match=r"Cannot load .*a\.zip"):
         data.load(tmp_path / "a.zip")
@@ -295,7 +304,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         (5, "of type int"),
     ],
 )
-def test_a_spec_that_leads_nowhere_is_one_sentence(tmp_path, spec, why):
+def test_a_spec_that_leads_nowhere_is_one_sentence(tmp_path: Path, spec: Any, why: str) -> None:
     for name in ("fifo", "fifo.npy"):
         os.mkfifo(tmp_path / name)
     (tmp_path / "loop").symlink_to("loop")
@@ -308,7 +317,7 @@ def test_a_spec_that_leads_nowhere_is_one_sentence(tmp_path, spec, why):
 
 
 @pytest.mark.parametrize("locked", [".", "val", "images.npy"])
-def test_what_may_not_be_read_is_not_said_to_be_missing(unprivileged, locked):
+def test_what_may_not_be_read_is_not_said_to_be_missing(unprivileged: Path, locked: str) -> None:
     write_png(unprivileged / "val" / "1.png", images(1)[0])
     np.save(unprivileged / "images.npy", images(1))
     (unprivileged / locked).chmod(0)
@@ -318,18 +327,18 @@ def test_what_may_not_be_read_is_not_said_to_be_missing(unprivileged, locked):
                 data.load(spec, "val")
 
 
-def test_a_folder_knows_three_splits(tmp_path):
+def test_a_folder_knows_three_splits(tmp_path: Path) -> None:
     write_png(tmp_path / "1.png", images(1)[0])
     with pytest.raises(MacsError, match="no split called 'tset' \\(did you mean 'test'"):
         data.load(tmp_path, "tset")
 
 
-def test_an_unknown_split_says_which_there_are(tmp_path):
+def test_an_unknown_split_says_which_there_are(tmp_path: Path) -> None:
     with pytest.raises(MacsError, match="textures has no split 'train'; it has test"):
         data.load("textures", "train", root=tmp_path)
 
 
-def test_a_dataset_of_ones_own_is_one_decorated_function(tmp_path, monkeypatch):
+def test_a_dataset_of_ones_own_is_one_decorated_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_plankton.py").write_text(
         "from macs.data import ImageSet\n"
         "from macs.data.catalog import Split, dataset, under\n"
@@ -347,7 +356,7 @@ def test_a_dataset_of_ones_own_is_one_decorated_function(tmp_path, monkeypatch):
     assert len(read) == 3 and read.name == "my_plankton:plankton"
 
 
-def test_importing_the_data_package_loads_neither_torch_nor_the_decoders():
+def test_importing_the_data_package_loads_neither_torch_nor_the_decoders() -> None:
     code = (
         "import sys, macs.data; print([m for m in ('torch', 'PIL', 'scipy', 'sklearn', 'pooch') if m in sys.modules])"
     )

@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,12 +19,12 @@ from macs.data.checking import SplitCheck, check
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Lay a dataset in miniature out in a data root as the readers expect it; returns the root."""
     root = tmp_path / "root"
     root.mkdir()
 
-    def put(name):
+    def put(name: str) -> Path:
         folder = root / name if name in ("places365", "svhn") else root
         folder.mkdir(exist_ok=True)
         files = publish(name, folder)
@@ -32,7 +34,7 @@ def place(tmp_path, monkeypatch):
     return put
 
 
-def states(root, name) -> dict[str, tuple[str, int]]:
+def states(root: Path, name: str) -> dict[str, tuple[str, int]]:
     return {each.split: (each.status, each.images) for each in check([name], root)}
 
 
@@ -42,16 +44,18 @@ def only(found: list[SplitCheck]) -> SplitCheck:
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_what_is_whole_is_complete(place, name):
+def test_what_is_whole_is_complete(place: Callable[[str], Path], name: str) -> None:
     assert states(place(name), name) == {split: ("complete", count) for split, count in IMAGES[name].items()}
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_what_is_not_there_is_missing(tmp_path, name):
+def test_what_is_not_there_is_missing(tmp_path: Path, name: str) -> None:
     assert states(tmp_path, name) == dict.fromkeys(IMAGES[name], ("missing", 0))
 
 
-def test_against_the_official_number_a_miniature_is_partial(place, monkeypatch):
+def test_against_the_official_number_a_miniature_is_partial(
+    place: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     official = catalog["cifar10"]
     root = place("cifar10")
     monkeypatch.setitem(catalog._entries, "cifar10", official)
@@ -62,7 +66,7 @@ def test_against_the_official_number_a_miniature_is_partial(place, monkeypatch):
     ]
 
 
-def test_a_batch_that_is_missing_is_named_and_the_others_are_counted(place):
+def test_a_batch_that_is_missing_is_named_and_the_others_are_counted(place: Callable[[str], Path]) -> None:
     root = place("cifar10")
     (root / "cifar-10-batches-py" / "data_batch_2").unlink()
     train, test = check(["cifar10"], root)
@@ -70,7 +74,7 @@ def test_a_batch_that_is_missing_is_named_and_the_others_are_counted(place):
     assert test.status == "complete"
 
 
-def test_a_file_that_describes_the_images_is_missed_too(place):
+def test_a_file_that_describes_the_images_is_missed_too(place: Callable[[str], Path]) -> None:
     root = place("cifar10")
     (root / "cifar-10-batches-py" / "batches.meta").unlink()
     for found in check(["cifar10"], root):
@@ -81,7 +85,7 @@ def test_a_file_that_describes_the_images_is_missed_too(place):
     assert (val.status, val.images, val.lacks) == ("partial", 2, ("tiny-imagenet-200/val/val_annotations.txt",))
 
 
-def test_every_broken_batch_is_named(place):
+def test_every_broken_batch_is_named(place: Callable[[str], Path]) -> None:
     root = place("cifar10")
     folder = root / "cifar-10-batches-py"
     (folder / "data_batch_2").write_bytes((folder / "data_batch_2").read_bytes()[:1000])
@@ -91,7 +95,7 @@ def test_every_broken_batch_is_named(place):
     assert [str(folder / f"data_batch_{i}") in why for i, why in zip((2, 5), train.broken, strict=True)] == [True, True]
 
 
-def test_every_broken_picture_is_named(place):
+def test_every_broken_picture_is_named(place: Callable[[str], Path]) -> None:
     root = place("places365")
     folder = root / "places365" / "val_256"
     first, second, third, _ = sorted(folder.iterdir())
@@ -104,7 +108,7 @@ def test_every_broken_picture_is_named(place):
     assert only(check(["places365"], root, thorough=False)).images == 4  # counted, not read
 
 
-def test_many_pictures_are_all_read(tmp_path):
+def test_many_pictures_are_all_read(tmp_path: Path) -> None:
     folder = tmp_path / "iSUN" / "iSUN_patches"
     for i in range(150):
         write_png(folder / f"{i}.png", images(1, i, size=8)[0])
@@ -116,13 +120,13 @@ def test_many_pictures_are_all_read(tmp_path):
     assert heard[-1] == ("isun test", 150, 150) and heard == sorted(heard)
 
 
-def test_a_table_that_does_not_fit_its_images_is_broken(place):
+def test_a_table_that_does_not_fit_its_images_is_broken(place: Callable[[str], Path]) -> None:
     root = place("tiny-imagenet")
     (root / "tiny-imagenet-200" / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn02\n")
     assert states(root, "tiny-imagenet") == {"train": ("complete", 3), "val": ("broken", 2), "test": ("complete", 1)}
 
 
-def test_a_changed_pixel_is_found_by_the_checksum(place):
+def test_a_changed_pixel_is_found_by_the_checksum(place: Callable[[str], Path]) -> None:
     root = place("300k")
     file = root / "300K_random_images.npy"
     pixels = np.load(file)
@@ -132,19 +136,19 @@ def test_a_changed_pixel_is_found_by_the_checksum(place):
     assert found.status == "broken" and str(file) in found.broken[0] and "MD5" in found.broken[0]
 
 
-def test_more_images_than_there_should_be_are_told(place):
+def test_more_images_than_there_should_be_are_told(place: Callable[[str], Path]) -> None:
     root = place("lsun-c")
     write_png(root / "LSUN" / "mine.png", images(1)[0])
     assert states(root, "lsun-c") == {"test": ("larger", 3)}
 
 
-def test_a_folder_without_images_is_as_good_as_none(tmp_path):
+def test_a_folder_without_images_is_as_good_as_none(tmp_path: Path) -> None:
     (tmp_path / "dtd" / "images" / "banded").mkdir(parents=True)
     (tmp_path / "dtd" / "images" / "banded" / ".hidden.png").write_bytes(b"")
     assert states(tmp_path, "textures") == {"test": ("missing", 0)}
 
 
-def test_what_comes_with_a_package_is_counted_or_missing(tmp_path, monkeypatch):
+def test_what_comes_with_a_package_is_counted_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert states(tmp_path, "digits-faces") == {"test": ("complete", 100)}
     monkeypatch.setattr("macs.data.dataset.find_spec", lambda package: None)
     assert states(tmp_path, "digits-faces") == {"test": ("missing", 0)}
@@ -159,7 +163,9 @@ def run(*arguments: object) -> object:
     return 0
 
 
-def test_the_command_exits_with_1_when_something_is_broken(place, capsys):
+def test_the_command_exits_with_1_when_something_is_broken(
+    place: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     root = place("svhn")
     assert run("svhn", "isun", "--data", root, "--json") == 0
     value = json.loads(capsys.readouterr().out)["splits"]
@@ -173,7 +179,9 @@ def test_the_command_exits_with_1_when_something_is_broken(place, capsys):
     assert str(root / "svhn" / "test_32x32.mat") in json.loads(capsys.readouterr().out)["splits"][1]["broken"][0]
 
 
-def test_the_table_names_what_is_wrong_and_not_a_thousand_times(tmp_path, capsys):
+def test_the_table_names_what_is_wrong_and_not_a_thousand_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for i in range(9):
         write_png(tmp_path / "LSUN" / f"[red]{i}.png", images(1)[0])
         (tmp_path / "LSUN" / f"[red]{i}.png").write_bytes(b"broken")
@@ -185,14 +193,14 @@ def test_the_table_names_what_is_wrong_and_not_a_thousand_times(tmp_path, capsys
     assert "lacks cifar-10-batches-py/data_batch_1, data_batch_2" in text
 
 
-def test_an_unknown_name_is_a_mistake(capsys):
+def test_an_unknown_name_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("cifar11") == 2
     assert "did you mean 'cifar10'" in capsys.readouterr().err
     assert run("os:path") == 2
     assert "os:path is not a dataset" in capsys.readouterr().err
 
 
-def test_what_may_not_be_read_is_broken_and_the_rest_is_checked(unprivileged):
+def test_what_may_not_be_read_is_broken_and_the_rest_is_checked(unprivileged: Path) -> None:
     for name in ("dtd/images/banded/1.png", "dtd/images/dotted/1.png"):
         write_png(unprivileged / name, images(1)[0])
     (unprivileged / "dtd" / "images" / "dotted").chmod(0)
@@ -203,7 +211,7 @@ def test_what_may_not_be_read_is_broken_and_the_rest_is_checked(unprivileged):
         assert "Permission denied" in found[key].broken[0]
 
 
-def test_a_link_that_leads_back_up_is_not_counted(tmp_path):
+def test_a_link_that_leads_back_up_is_not_counted(tmp_path: Path) -> None:
     write_png(tmp_path / "dtd" / "images" / "banded" / "1.png", images(1)[0])
     (tmp_path / "dtd" / "images" / "banded" / "up").symlink_to(tmp_path / "dtd" / "images")
     assert only(check(["textures"], tmp_path)).images == 1
@@ -222,7 +230,14 @@ def test_a_link_that_leads_back_up_is_not_counted(tmp_path):
         ("{}/loop", "symbolic links"),
     ],
 )
-def test_a_data_root_that_is_none_is_one_sentence(tmp_path, capsys, monkeypatch, command, root, why):
+def test_a_data_root_that_is_none_is_one_sentence(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    root: str,
+    why: str,
+) -> None:
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "loop").symlink_to("loop")
@@ -233,18 +248,22 @@ def test_a_data_root_that_is_none_is_one_sentence(tmp_path, capsys, monkeypatch,
 
 @pytest.mark.parametrize("command", ["get", "check"])
 @pytest.mark.parametrize("name", ["", "\0", "..:x", ":x", "x" * 5000])
-def test_a_name_of_no_dataset_is_one_sentence(tmp_path, capsys, command, name):
+def test_a_name_of_no_dataset_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, name: str
+) -> None:
     refused(capsys, "data", command, name, "--data", tmp_path)
 
 
-def test_a_data_root_that_may_not_be_read_is_one_sentence(unprivileged, capsys):
+def test_a_data_root_that_may_not_be_read_is_one_sentence(
+    unprivileged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     unprivileged.chmod(0)
     for command in (["list"], ["check"], ["get", "cifar10"]):
         assert "Permission denied" in refused(capsys, "data", *command, "--data", unprivileged)
 
 
 @pytest.mark.data
-def test_nothing_real_is_broken(data_root):
+def test_nothing_real_is_broken(data_root: Path) -> None:
     names = [name for name in IMAGES if name != "places365"]  # whose thousands of images take a while
     found = {(each.name, each.split): each for each in check(names, data_root)}
     assert not [why for each in found.values() for why in each.broken]

@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 from archives import contents, special, tar, zipped
@@ -22,25 +24,29 @@ from macs.core.errors import MacsError
 from macs.data import transfer
 from macs.data.catalog import catalog
 from macs.data.checking import check
-from macs.data.download import get
+from macs.data.download import Got, get
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "data.md"
 
 
 @pytest.fixture
-def site(monkeypatch):
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(transfer, "PAUSE", 0.001)
     with serving(Site()) as site:
         yield site
 
 
 @pytest.fixture
-def root(tmp_path) -> Path:
+def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
+class Offer(Protocol):
+    def __call__(self, name: str, *, home: bool = True) -> dict[str, bytes]: ...
+
+
 @pytest.fixture
-def offer(site, tmp_path, monkeypatch):
+def offer(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
     """Put a dataset on the server, and tell the catalogue of it; returns its files."""
 
     def put(name: str, *, home: bool = True) -> dict[str, bytes]:
@@ -54,12 +60,12 @@ def offer(site, tmp_path, monkeypatch):
     return put
 
 
-def found(got) -> dict[str, int]:
+def found(got: Got) -> dict[str, int]:
     assert all(each.status == "complete" for each in got.splits)
     return {each.split: each.images for each in got.splits}
 
 
-def refused(name, root, *words, **options) -> str:
+def refused(name: str, root: Path, *words: str, **options: Any) -> str:
     with pytest.raises(MacsError) as caught:
         get(name, root, **options)
     sentence = str(caught.value)
@@ -73,7 +79,9 @@ PLACES.remove(("imagenet32", "home"))  # which gives it only to people who regis
 
 
 @pytest.mark.parametrize(("name", "place"), PLACES)
-def test_every_dataset_is_fetched_verified_unpacked_and_read(name, place, offer, site, root, tmp_path):
+def test_every_dataset_is_fetched_verified_unpacked_and_read(
+    name: str, place: str, offer: Offer, site: Site, root: Path, tmp_path: Path
+) -> None:
     files = offer(name, home=place == "home")
     if place == "file":
         site.files.clear()
@@ -97,7 +105,7 @@ def test_every_dataset_is_fetched_verified_unpacked_and_read(name, place, offer,
     assert again.fetched == () and again.splits == got.splits and len(site.asked) == requests
 
 
-def test_the_archive_of_imagenet32_may_hold_a_folder(offer, site, root):
+def test_the_archive_of_imagenet32_may_hold_a_folder(offer: Offer, site: Site, root: Path) -> None:
     files = offer("imagenet32", home=False)
     for file, content in files.items():
         inner = site.files[f"/{file}"] = zipped_again(content, folder=file.removesuffix(".zip"))
@@ -110,7 +118,7 @@ def zipped_again(archive: bytes, folder: str) -> bytes:
         return zipped({f"{folder}/{name}": opened.read(name) for name in opened.namelist()})
 
 
-def test_only_the_split_that_is_missing_is_fetched(offer, site, root):
+def test_only_the_split_that_is_missing_is_fetched(offer: Offer, site: Site, root: Path) -> None:
     files = offer("svhn")
     (root / "SVHN").mkdir(parents=True)
     (root / "SVHN" / "test_32x32.mat").write_bytes(files["test_32x32.mat"])
@@ -118,7 +126,9 @@ def test_only_the_split_that_is_missing_is_fetched(offer, site, root):
     assert got.fetched == ("train_32x32.mat",) and found(got) == IMAGES["svhn"] and len(site.asked) == 1
 
 
-def test_a_folder_that_lacks_files_is_filled_and_the_others_stay_untouched(offer, site, root):
+def test_a_folder_that_lacks_files_is_filled_and_the_others_stay_untouched(
+    offer: Offer, site: Site, root: Path
+) -> None:
     offer("cifar10")
     get("cifar10", root)
     batches = root / "cifar-10-batches-py"
@@ -129,7 +139,7 @@ def test_a_folder_that_lacks_files_is_filled_and_the_others_stay_untouched(offer
     assert all(path.stat() == stat for path, stat in before.items()) and (batches / "data_batch_3").exists()
 
 
-def test_a_partial_folder_of_images_is_filled(offer, root):
+def test_a_partial_folder_of_images_is_filled(offer: Offer, root: Path) -> None:
     offer("textures")
     get("textures", root)
     (root / "dtd" / "images" / "woven" / "woven_1.jpg").unlink()
@@ -137,7 +147,7 @@ def test_a_partial_folder_of_images_is_filled(offer, root):
     assert found(get("textures", root)) == {"test": 2}
 
 
-def test_a_smaller_file_of_the_same_name_is_never_replaced(offer, site, root):
+def test_a_smaller_file_of_the_same_name_is_never_replaced(offer: Offer, site: Site, root: Path) -> None:
     offer("svhn")
     mine = root / "svhn" / "test_32x32.mat"
     write_svhn(mine, images(1), [3])
@@ -150,7 +160,7 @@ def test_a_smaller_file_of_the_same_name_is_never_replaced(offer, site, root):
     assert len(site.asked) == requests and mine.read_bytes() == before
 
 
-def test_a_broken_file_is_named_and_never_replaced(offer, site, root):
+def test_a_broken_file_is_named_and_never_replaced(offer: Offer, site: Site, root: Path) -> None:
     offer("cifar10")
     get("cifar10", root)
     batch = root / "cifar-10-batches-py" / "data_batch_3"
@@ -162,7 +172,7 @@ def test_a_broken_file_is_named_and_never_replaced(offer, site, root):
 
 
 @pytest.mark.parametrize("name", ["cifar10", "svhn", "300k"])
-def test_wrong_bytes_are_told_and_thrown_away(name, offer, site, root):
+def test_wrong_bytes_are_told_and_thrown_away(name: str, offer: Offer, site: Site, root: Path) -> None:
     files = offer(name)
     remote = catalog[name].splits["train"].remote
     good = files[remote.name]
@@ -173,7 +183,7 @@ def test_wrong_bytes_are_told_and_thrown_away(name, offer, site, root):
     assert found(get(name, root)) == IMAGES[name]
 
 
-def test_a_mirror_with_wrong_bytes_is_told_and_left_alone(offer, root, tmp_path):
+def test_a_mirror_with_wrong_bytes_is_told_and_left_alone(offer: Offer, root: Path, tmp_path: Path) -> None:
     offer("cifar10")
     wrong = tmp_path / "mirror" / "cifar-10-python.tar.gz"
     wrong.parent.mkdir()
@@ -182,7 +192,7 @@ def test_a_mirror_with_wrong_bytes_is_told_and_left_alone(offer, root, tmp_path)
     assert wrong.read_bytes() == b"wrong" and not root.exists()
 
 
-def test_a_download_that_broke_off_goes_on_in_a_later_run(offer, site, root):
+def test_a_download_that_broke_off_goes_on_in_a_later_run(offer: Offer, site: Site, root: Path) -> None:
     files = offer("cifar10")
     site.faults = ["drop 1000", *[503] * transfer.ATTEMPTS]
     refused("cifar10", root, "503", "1,000 bytes that arrived are kept")
@@ -191,7 +201,7 @@ def test_a_download_that_broke_off_goes_on_in_a_later_run(offer, site, root):
     assert site.asked[-1]["Range"] == "bytes=1000-" and site.sent == len(*files.values())
 
 
-def test_a_damaged_archive_without_a_checksum_is_fetched_anew(offer, site, root):
+def test_a_damaged_archive_without_a_checksum_is_fetched_anew(offer: Offer, site: Site, root: Path) -> None:
     files = offer("imagenet32", home=False)
     site.files["/Imagenet32_train.zip"] = files["Imagenet32_train.zip"][:-50]
     refused("imagenet32", root, "Imagenet32_train.zip is damaged", mirror=site.url)
@@ -201,7 +211,9 @@ def test_a_damaged_archive_without_a_checksum_is_fetched_anew(offer, site, root)
 
 
 @pytest.mark.parametrize("evil", [tar({"../evil": b"x"}), tar({}, "gz", special("evil", b"2", "/etc"))])
-def test_an_evil_archive_writes_nothing(evil, offer, site, root, monkeypatch):
+def test_an_evil_archive_writes_nothing(
+    evil: bytes, offer: Offer, site: Site, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     offer("cifar10")
     expect(monkeypatch, "cifar10", {"cifar-10-python.tar.gz": evil}, site.url)  # as if its checksum were right
     site.files["/cifar-10-python.tar.gz"] = evil
@@ -209,7 +221,9 @@ def test_an_evil_archive_writes_nothing(evil, offer, site, root, monkeypatch):
     assert contents(root) == {} and not (root.parent / "evil").exists()
 
 
-def test_a_missing_file_and_a_missing_network_are_told_apart(offer, site, root, tmp_path):
+def test_a_missing_file_and_a_missing_network_are_told_apart(
+    offer: Offer, site: Site, root: Path, tmp_path: Path
+) -> None:
     offer("cifar10")
     site.files.clear()
     refused("cifar10", root, f"{site.url}/cifar-10-python.tar.gz answers 404")
@@ -219,26 +233,28 @@ def test_a_missing_file_and_a_missing_network_are_told_apart(offer, site, root, 
 
 
 @pytest.mark.parametrize("mirror", ["http://[", "http://host:x", "http://host:99999", "http://host/\0", "file:///a\nb"])
-def test_a_mirror_that_no_request_can_be_sent_to_is_refused(mirror, root):
+def test_a_mirror_that_no_request_can_be_sent_to_is_refused(mirror: str, root: Path) -> None:
     refused("cifar10", root, repr(mirror), mirror=mirror)
 
 
 @pytest.mark.parametrize(
     "mirror", ["", "data", "/data", "ftp://host/data", "http:/host", "https://", "file://host/x", "file:"]
 )
-def test_a_mirror_is_a_url(mirror, root):
+def test_a_mirror_is_a_url(mirror: str, root: Path) -> None:
     refused("cifar10", root, repr(mirror), "https://host/data or file:///data", mirror=mirror)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full, a disk on which nothing has room")
-def test_a_full_disk_is_told(offer, root):
+def test_a_full_disk_is_told(offer: Offer, root: Path) -> None:
     offer("cifar10")
     root.mkdir()
     (root / ".cifar-10-python.tar.gz.part").symlink_to("/dev/full")
     refused("cifar10", root, str(root), "No space left on device", "run the command again")
 
 
-def test_a_disk_that_fills_while_unpacking_keeps_the_download(offer, site, root, monkeypatch):
+def test_a_disk_that_fills_while_unpacking_keeps_the_download(
+    offer: Offer, site: Site, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = offer("cifar10")
 
     def full(*_: object) -> None:
@@ -252,13 +268,13 @@ def test_a_disk_that_fills_while_unpacking_keeps_the_download(offer, site, root,
     assert site.sent == len(*files.values())
 
 
-def test_a_root_that_cannot_be_written_is_told(offer, tmp_path):
+def test_a_root_that_cannot_be_written_is_told(offer: Offer, tmp_path: Path) -> None:
     offer("svhn")
     (tmp_path / "file").write_text("")
     refused("svhn", tmp_path / "file" / "root", str(tmp_path / "file"), "--data")
 
 
-def test_where_people_must_register_the_steps_are_told(site, root):
+def test_where_people_must_register_the_steps_are_told(site: Site, root: Path) -> None:
     with pytest.raises(MacsError) as caught:
         get("imagenet32", root)
     steps = str(caught.value)
@@ -268,27 +284,27 @@ def test_where_people_must_register_the_steps_are_told(site, root):
     assert not root.exists()
 
 
-def test_what_comes_with_a_package_needs_no_download(root, monkeypatch):
+def test_what_comes_with_a_package_needs_no_download(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert get("digits", root).fetched == ()
     monkeypatch.setattr("macs.data.dataset.find_spec", lambda package: None)
     refused("digits", root, "pip install 'macs-ood[demo]'")
 
 
-def test_a_dataset_of_ones_own_without_a_link_is_told(root, monkeypatch):
+def test_a_dataset_of_ones_own_without_a_link_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = catalog["isun"]
     bare = {"test": replace(entry.splits["test"], remote=None)}
     monkeypatch.setitem(catalog._entries, "isun", replace(entry, splits=bare))
     refused("isun", root, "no link to the test split of isun", entry.home)
 
 
-def test_what_is_missing_says_how_to_get_it(root):
+def test_what_is_missing_says_how_to_get_it(root: Path) -> None:
     for name in IMAGES:
         with pytest.raises(MacsError, match=rf"get it by `macs data get {name}` or from http"):
             data.load(name, next(iter(IMAGES[name])), root=root)
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_every_published_file_has_a_name_a_place_and_plausible_numbers(name):
+def test_every_published_file_has_a_name_a_place_and_plausible_numbers(name: str) -> None:
     for split in catalog[name].splits.values():
         remote = split.remote
         assert re.fullmatch(r"https?://[^/]+/.+", remote.url) and re.fullmatch(r"[\w.-]+", remote.name)
@@ -298,7 +314,7 @@ def test_every_published_file_has_a_name_a_place_and_plausible_numbers(name):
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_the_document_agrees_with_the_catalogue(name):
+def test_the_document_agrees_with_the_catalogue(name: str) -> None:
     text = " ".join(DOCUMENT.read_text().split())
     entry = catalog[name]
     assert all(f"{split.images:,}" in text for split in entry.splits.values())
@@ -316,7 +332,9 @@ def run(*arguments: object) -> object:
     return 0
 
 
-def test_the_command_fetches_several_and_goes_on_after_a_failure(offer, site, root, capsys):
+def test_the_command_fetches_several_and_goes_on_after_a_failure(
+    offer: Offer, site: Site, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("svhn", "cifar10", "isun"):
         offer(name)
     del site.files["/cifar-10-python.tar.gz"]
@@ -336,7 +354,9 @@ def test_the_command_fetches_several_and_goes_on_after_a_failure(offer, site, ro
     assert capsys.readouterr().out == "svhn is there already; images: train 2, test 3\n"
 
 
-def test_the_command_takes_a_mirror_and_tells_what_it_kept(offer, site, root, capsys):
+def test_the_command_takes_a_mirror_and_tells_what_it_kept(
+    offer: Offer, site: Site, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     offer("svhn", home=False)
     write_svhn(root / "svhn" / "test_32x32.mat", images(1), [3])
     assert run("get", "svhn", "--data", root, "--mirror", site.url) == 0
@@ -344,20 +364,24 @@ def test_the_command_takes_a_mirror_and_tells_what_it_kept(offer, site, root, ca
     assert first == "svhn fetched train_32x32.mat; images: train 2, test 1 of 3" and "move it away" in second
 
 
-def test_a_misspelt_name_stops_the_command_before_anything_is_fetched(offer, site, root, capsys):
+def test_a_misspelt_name_stops_the_command_before_anything_is_fetched(
+    offer: Offer, site: Site, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     offer("svhn")
     assert run("get", "svhn", "cifar11", "--data", root) == 2
     assert "did you mean 'cifar10'" in capsys.readouterr().err and site.asked == []
     assert run("get") == 2
 
 
-def test_the_command_prints_the_steps_for_a_registration(root, capsys):
+def test_the_command_prints_the_steps_for_a_registration(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("get", "imagenet32", "--data", root) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and "Imagenet32_val.zip" in captured.err and "Register at https://" in captured.err
 
 
-def test_ctrl_c_says_that_the_same_command_goes_on(offer, root, capsys, monkeypatch):
+def test_ctrl_c_says_that_the_same_command_goes_on(
+    offer: Offer, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     offer("svhn")
 
     def interrupted(*_: object) -> None:
@@ -369,7 +393,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(offer, root, capsys, monkeypa
 
 
 @pytest.mark.parametrize("arguments", [["get", "imagenet32"], ["get", "--help"], ["check", "cifar10"]])
-def test_torch_is_not_imported(arguments, root):
+def test_torch_is_not_imported(arguments: list[str], root: Path) -> None:
     code = f"""
 import subprocess
 import sys

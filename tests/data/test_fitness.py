@@ -1,6 +1,7 @@
 """Are a network and images fit for each other?"""
 
 import warnings
+from pathlib import Path
 
 import pytest
 from official import images, write_png
@@ -13,13 +14,13 @@ from macs.data.preparation import NORMALISATIONS
 
 
 @pytest.fixture
-def photos(tmp_path):
+def photos(tmp_path: Path) -> Path:
     for i, name in enumerate(("train/a/1", "train/a/2", "val/a/1", "val/a/3")):
         write_png(tmp_path / "photos" / f"{name}.png", images(1, seed=i, size=8)[0])
     return tmp_path / "photos"
 
 
-def test_images_that_a_network_was_trained_on_are_refused(photos):
+def test_images_that_a_network_was_trained_on_are_refused(photos: Path) -> None:
     for seen in (load(photos, "train"), load(photos / "train"), load_unseen(str(photos), "train")):
         for part in (seen, seen.subset([0])):
             with pytest.raises(MacsError, match=r"trained on images of .*train; give other ID images"):
@@ -30,7 +31,7 @@ def test_images_that_a_network_was_trained_on_are_refused(photos):
     refuse_seen(ImageSet.from_array(images(2)), str(photos))
 
 
-def test_copies_of_training_images_are_pointed_out(photos):
+def test_copies_of_training_images_are_pointed_out(photos: Path) -> None:
     (photos / "val/a/1.png").write_bytes((photos / "train/a/1.png").read_bytes())
     with pytest.warns(MacsWarning, match=r"1 of the 2 images of .*val are also in .*train, .* as a/1.png is"):
         refuse_seen(load(photos, "val"), str(photos))
@@ -39,7 +40,7 @@ def test_copies_of_training_images_are_pointed_out(photos):
         refuse_seen(load(photos, "val"), str(photos))
 
 
-def test_images_that_were_prepared_otherwise_are_pointed_out(photos):
+def test_images_that_were_prepared_otherwise_are_pointed_out(photos: Path) -> None:
     wanted = Preparation(24, 28, "bicubic", *NORMALISATIONS["imagenet"])
     with pytest.warns(MacsWarning, match=r"resized to 24 \(bilinear\) instead of 28 \(bicubic\)"):
         warn_of_preparation(load(photos, "val", size=24), wanted)

@@ -1,6 +1,8 @@
 """ImageSet and the sources of pixels behind it."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,15 +15,15 @@ import macs
 import macs.report
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.pixels import Joined, Resized, Subset
+from macs.data.pixels import Index, Joined, Resized, Subset
 from macs.data.preparation import Preparation
 
-INDICES = [slice(None), slice(2, 9), slice(None, None, 3), slice(5, 5), slice(-4, None)]
+INDICES: list[Index] = [slice(None), slice(2, 9), slice(None, None, 3), slice(5, 5), slice(-4, None)]
 INDICES += [np.array(index, np.int64) for index in ([], [0], [9, 0, 9, 4], [-1, -10, 3], [3, 4, 5, 6])]
 
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
-def test_joined_parts_read_like_one_array(index):
+def test_joined_parts_read_like_one_array(index: Any) -> None:
     whole = images(10, size=8)
     joined = Joined([whole[:3], whole[3:4], whole[4:]])
     np.testing.assert_array_equal(joined[index], whole[index])
@@ -29,7 +31,7 @@ def test_joined_parts_read_like_one_array(index):
 
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
-def test_a_choice_of_a_choice_reads_like_indexing_twice(index):
+def test_a_choice_of_a_choice_reads_like_indexing_twice(index: Any) -> None:
     whole = images(40, size=8)
     first, second = np.random.default_rng(0).permutation(40)[:20], np.random.default_rng(1).permutation(20)[:10]
     chosen = Subset(Subset(whole, first), second)
@@ -38,14 +40,14 @@ def test_a_choice_of_a_choice_reads_like_indexing_twice(index):
 
 
 @pytest.mark.parametrize("position", [10, -11])
-def test_joined_refuses_what_numpy_would(position):
+def test_joined_refuses_what_numpy_would(position: int) -> None:
     whole = images(10, size=8)
     for pixels in (whole, Joined([whole[:3], whole[3:]])):
         with pytest.raises(IndexError):
             pixels[np.array([0, position])]
 
 
-def test_resized_images_are_those_that_pillow_resizes():
+def test_resized_images_are_those_that_pillow_resizes() -> None:
     whole = images(3, size=32)
     resized = Resized(whole, Preparation(20))[np.array([2, 0])]
     for image, original in zip(resized, whole[[2, 0]], strict=True):
@@ -53,7 +55,7 @@ def test_resized_images_are_those_that_pillow_resizes():
         np.testing.assert_array_equal(image, np.asarray(by_pillow))
 
 
-def test_resizing_to_the_same_size_changes_nothing():
+def test_resizing_to_the_same_size_changes_nothing() -> None:
     photos = ImageSet.from_array(images(3))
     assert photos.resized(32) is photos
     assert photos.resized(16).size == 16 and photos.size == 32
@@ -69,7 +71,7 @@ def test_resizing_to_the_same_size_changes_nothing():
         (np.zeros((0, 8, 8, 3), np.uint8), "no images"),
     ],
 )
-def test_what_is_not_images_is_refused_by_what_it_is(array, what):
+def test_what_is_not_images_is_refused_by_what_it_is(array: np.ndarray, what: str) -> None:
     with pytest.raises(MacsError, match=f"photos holds {what}"):
         ImageSet.from_array(array, name="photos")
 
@@ -84,18 +86,18 @@ def test_what_is_not_images_is_refused_by_what_it_is(array, what):
         ([[0], [1], [1]], (), r"shape \(3, 1\)"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(labels, classes, why):
+def test_labels_that_do_not_fit_are_refused(labels: list[Any], classes: tuple[Any, ...], why: str) -> None:
     with pytest.raises(MacsError, match=why):
         ImageSet.from_array(images(3), labels, classes)
 
 
-def test_labels_become_int64_and_name_their_classes():
+def test_labels_become_int64_and_name_their_classes() -> None:
     photos = ImageSet.from_array(images(3), np.array([2, 0, 2], np.uint8))
     assert photos.labels.dtype == np.int64 and photos.labels.tolist() == [2, 0, 2]
     assert photos.classes == ("0", "1", "2")
 
 
-def test_a_subset_keeps_images_labels_and_file_names_together():
+def test_a_subset_keeps_images_labels_and_file_names_together() -> None:
     pixels = images(6)
     photos = ImageSet("photos", pixels, np.arange(6), tuple("abcdef"), False, tuple(f"{i}.png" for i in range(6)))
     part = photos.subset([4, 1])
@@ -108,13 +110,13 @@ def test_a_subset_keeps_images_labels_and_file_names_together():
         photos.subset([6])
 
 
-def test_images_without_files_are_named_by_their_place():
+def test_images_without_files_are_named_by_their_place() -> None:
     photos = ImageSet.from_array(images(3), name="photos")
     assert [photos.name_of(0), photos.name_of(-1)] == ["photos[0]", "photos[2]"]
 
 
 @pytest.mark.parametrize(("first", "count"), [(0.25, 25), (30, 30), (0.999, None), (np.int64(7), 7)])
-def test_a_split_shares_out_every_image_once(first, count):
+def test_a_split_shares_out_every_image_once(first: float, count: int | None) -> None:
     photos = ImageSet.from_array(images(100, size=8), np.arange(100))
     if count is None:
         with pytest.raises(MacsError, match="one part would be empty"):
@@ -129,7 +131,7 @@ def test_a_split_shares_out_every_image_once(first, count):
 
 
 @pytest.mark.parametrize("first", [0, 100, 1.0, -1])
-def test_a_split_leaves_something_on_both_sides(first):
+def test_a_split_leaves_something_on_both_sides(first: float) -> None:
     with pytest.raises(MacsError, match="one part would be empty"):
         ImageSet.from_array(images(100, size=8)).split(first)
 
@@ -154,7 +156,7 @@ def test_a_split_leaves_something_on_both_sides(first):
     ],
     ids=str,
 )
-def test_labels_and_class_names_of_another_kind_are_refused(labels, classes, why):
+def test_labels_and_class_names_of_another_kind_are_refused(labels: Any, classes: Any, why: str) -> None:
     with pytest.raises(MacsError, match=why):
         ImageSet.from_array(images(3), labels, classes)
     if np.ndim(classes) == 0 or classes:
@@ -163,22 +165,23 @@ def test_labels_and_class_names_of_another_kind_are_refused(labels, classes, why
 
 
 @pytest.mark.parametrize("array", [[images(1)[0], images(1, size=8)[0]], object(), {}, "photos", [1, "a"]], ids=type)
-def test_what_is_no_array_is_refused(array):
+def test_what_is_no_array_is_refused(array: Any) -> None:
     with pytest.raises(MacsError, match="photos"):
         ImageSet.from_array(array, name="photos")
     with pytest.raises(MacsError, match="photos"):
         ImageSet("photos", array)
 
 
-def test_tensors_and_lists_of_images_become_an_array():
+def test_tensors_and_lists_of_images_become_an_array() -> None:
     pixels = images(3)
-    for given in (torch.from_numpy(pixels), list(pixels), [Image.fromarray(image) for image in pixels]):
+    others: list[Any] = [torch.from_numpy(pixels), list(pixels), [Image.fromarray(image) for image in pixels]]
+    for given in others:
         read = ImageSet.from_array(given, torch.tensor([0, 1, 0]))
         np.testing.assert_array_equal(read.pixels[:], pixels)
         assert read.labels.tolist() == [0, 1, 0]
 
 
-def test_a_set_is_shown_in_one_line():
+def test_a_set_is_shown_in_one_line() -> None:
     photos = ImageSet.from_array(images(1200, size=8), np.arange(1200) % 2, name="photos")
     assert repr(photos) == str(photos) == "<ImageSet photos: 1,200 images of 8 x 8 pixels, 2 classes>"
     assert repr(ImageSet.from_array(images(2))) == "<ImageSet array: 2 images of 32 x 32 pixels, no labels>"
@@ -196,7 +199,7 @@ class TorchLike:
 
 OTHERS = [
     (TorchLike(), "a TorchLike; .*from_array"),
-    (DataLoader(TorchLike()), "a DataLoader; .*from_array"),
+    (DataLoader(cast(Any, TorchLike())), "a DataLoader; .*from_array"),
     (TensorDataset(torch.zeros(3, 3, 8, 8)), "a TensorDataset; .*from_array"),
     (images(3), "a ndarray; .*from_array"),
     (torch.from_numpy(images(3)), "a Tensor; .*from_array"),
@@ -208,10 +211,12 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("given", "sentence"), OTHERS, ids=[type(given).__name__ for given, _ in OTHERS])
-def test_every_door_says_what_it_got_instead_of_an_image_set(given, sentence, known, known_test, tmp_path):
+def test_every_door_says_what_it_got_instead_of_an_image_set(
+    given: Any, sentence: str, known: ImageSet, known_test: ImageSet, tmp_path: Path
+) -> None:
     net = macs.nets.build("wrn-10-1", classes=3)
     detector = macs.Detector(net)
-    doors = [
+    doors: list[Callable[[], object]] = [
         lambda: macs.pretrain(net, given),
         lambda: macs.finetune(net, given, known),
         lambda: macs.evaluate(net, given, {"ood": known}),
@@ -228,8 +233,8 @@ def test_every_door_says_what_it_got_instead_of_an_image_set(given, sentence, kn
             door()
 
 
-def test_ood_sets_are_given_by_name(known, known_test):
+def test_ood_sets_are_given_by_name(known: ImageSet, known_test: ImageSet) -> None:
     net = macs.nets.build("wrn-10-1", classes=3)
     for sets in (known, [known], None):
         with pytest.raises(MacsError, match="The OOD sets must be a dict of ImageSets by name"):
-            macs.evaluate(net, known_test, sets)
+            macs.evaluate(net, known_test, cast(Any, sets))

@@ -1,5 +1,8 @@
 """Place: what a name or a path means, and which of its images a network has not seen."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from official import images, write_png
@@ -9,7 +12,7 @@ from macs.data.loading import Place, load
 
 
 @pytest.fixture
-def places(tmp_path):
+def places(tmp_path: Path) -> Path:
     for name in ("divided/train/a/1", "divided/val/a/2", "tested/train/a/1", "tested/test/a/2", "plain/a/1"):
         write_png(tmp_path / f"{name}.png", images(1, size=8)[0])
     np.save(tmp_path / "images.npy", images(2, size=8))
@@ -26,13 +29,15 @@ def places(tmp_path):
         ("gone", None, [], "test", False),
     ],
 )
-def test_folders_and_files(places, name, kind, splits, unseen, undivided):
+def test_folders_and_files(
+    places: Path, name: str, kind: str | None, splits: list[Any], unseen: str, undivided: bool
+) -> None:
     for spec in (places / name, str(places / name)):
         place = Place(spec)
         assert (place.kind, place.splits, place.unseen, place.undivided) == (kind, splits, unseen, undivided)
 
 
-def test_a_name_of_the_catalogue_is_no_folder(places, monkeypatch):
+def test_a_name_of_the_catalogue_is_no_folder(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(places)
     (places / "cifar10").mkdir()
     place = Place("cifar10")
@@ -43,7 +48,7 @@ def test_a_name_of_the_catalogue_is_no_folder(places, monkeypatch):
         load("pathlib:Path")
 
 
-def test_the_folder_of_a_split(places):
+def test_the_folder_of_a_split(places: Path) -> None:
     assert Place(places / "divided").folder("val") == places / "divided" / "val"
     assert Place(places / "divided").folder("") == places / "divided"
     assert Place(places / "plain").folder("val") == places / "plain"
@@ -51,6 +56,6 @@ def test_the_folder_of_a_split(places):
         Place(places / "divided").folder("test")
 
 
-def test_an_empty_split_takes_a_folder_as_it_is(places):
+def test_an_empty_split_takes_a_folder_as_it_is(places: Path) -> None:
     assert load(places / "divided", "", size=8).classes == ("train", "val")
     assert load(places / "divided", "val", size=8).classes == ("a",)

@@ -1,6 +1,8 @@
 """Preparation: the pixels of torchvision's Resize and CenterCrop, and the same value after a round through JSON."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +25,9 @@ def photograph(width: int, height: int) -> Image.Image:
 @pytest.mark.parametrize(("width", "height"), SIDES)
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize(("size", "resize"), [(32, 32), (32, 36), (24, 40)])
-def test_pixels_are_those_of_a_whole_resize_and_a_centre_crop(width, height, interpolation, size, resize):
+def test_pixels_are_those_of_a_whole_resize_and_a_centre_crop(
+    width: int, height: int, interpolation: Any, size: int, resize: int
+) -> None:
     picture = photograph(width, height)
     short = min(width, height)
     whole = picture.resize(
@@ -37,19 +41,19 @@ def test_pixels_are_those_of_a_whole_resize_and_a_centre_crop(width, height, int
     assert difference.max() <= (1 if size == resize else 2) and difference.mean() < 0.3
 
 
-def test_pictures_of_any_mode_become_rgb():
+def test_pictures_of_any_mode_become_rgb() -> None:
     grey = photograph(40, 30).convert("L")
     np.testing.assert_array_equal(Preparation(16)(grey), Preparation(16)(grey.convert("RGB")))
 
 
-def test_a_preparation_is_the_same_after_a_round_through_json():
+def test_a_preparation_is_the_same_after_a_round_through_json() -> None:
     preparation = Preparation(224, 256, "bicubic", *NORMALISATIONS["imagenet"])
     assert Preparation.from_dict(json.loads(json.dumps(preparation.as_dict()))) == preparation
     assert preparation.geometry == Preparation(224, 256, "bicubic")
     assert preparation.geometry.normalised(NORMALISATIONS["imagenet"]) == preparation
 
 
-def test_what_happens_is_said_in_words():
+def test_what_happens_is_said_in_words() -> None:
     assert Preparation(16).describe() == (
         "RGB; the shorter side resized to 16 pixels (bilinear with antialiasing), the centre 16 x 16 cropped; "
         "pixels stay raw uint8 0..255, no normalisation"
@@ -71,12 +75,12 @@ def test_what_happens_is_said_in_words():
         ({"crop": 32}, "no setting of Preparation called 'crop'"),
     ],
 )
-def test_what_is_no_preparation_is_refused(settings, why):
+def test_what_is_no_preparation_is_refused(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(MacsError, match=why):
         Preparation.from_dict(settings)
 
 
-def test_a_size_is_short_for_a_preparation():
+def test_a_size_is_short_for_a_preparation() -> None:
     assert preparation_from(None, None) == Preparation(32, 32) and preparation_from(64, None) == Preparation(64, 64)
     imagenet = Preparation(224, 256)
     assert preparation_from(None, imagenet) == preparation_from(224, imagenet) == imagenet
@@ -84,7 +88,7 @@ def test_a_size_is_short_for_a_preparation():
         preparation_from(64, imagenet)
 
 
-def test_every_source_of_images_takes_a_preparation(tmp_path):
+def test_every_source_of_images_takes_a_preparation(tmp_path: Path) -> None:
     preparation = Preparation(16, 20, "bicubic", *NORMALISATIONS["imagenet"])
     photograph(50, 40).save(tmp_path / "a.png")
     square = np.asarray(photograph(40, 40))[None]
@@ -103,9 +107,9 @@ def test_every_source_of_images_takes_a_preparation(tmp_path):
     assert load("digits", preparation=preparation).size == 16
 
 
-def test_images_in_memory_are_left_alone_where_nothing_would_change():
+def test_images_in_memory_are_left_alone_where_nothing_would_change() -> None:
     array = ImageSet.from_array(images(3))
     assert array.preparation is None
     assert array.prepared(Preparation(32)).pixels is array.pixels
     cropped = array.prepared(Preparation(32, 40))
-    np.testing.assert_array_equal(cropped.pixels[:][1], Preparation(32, 40)(Image.fromarray(array.pixels[1])))
+    np.testing.assert_array_equal(cropped.pixels[:][1], Preparation(32, 40)(Image.fromarray(array.pixels[:][1])))

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ def through_json(spec: DataSpec) -> DataSpec:
 
 
 @pytest.fixture
-def photos(tmp_path):
+def photos(tmp_path: Path) -> Path:
     """A folder that is divided into train and val, with two classes."""
     folder = tmp_path / "photos"
     for i, pixels in enumerate(images(12, size=8)):
@@ -34,7 +36,7 @@ def same(one: ImageSet, other: ImageSet) -> bool:
 
 @pytest.mark.parametrize("split", ["train", "val"])
 @pytest.mark.parametrize("labelled", [True, False])
-def test_a_folder_is_loaded_again(photos, split, labelled):
+def test_a_folder_is_loaded_again(photos: Path, split: str, labelled: bool) -> None:
     before = load(photos, split, size=8, labelled=labelled)
     spec = through_json(before.spec)
     assert (spec.source, spec.split, spec.images, spec.parts) == (str(photos), split, len(before), ())
@@ -42,26 +44,26 @@ def test_a_folder_is_loaded_again(photos, split, labelled):
     assert same(spec.load(preparation=Preparation(8)), before)
 
 
-def test_a_folder_that_is_taken_as_it_is_is_loaded_again(photos):
+def test_a_folder_that_is_taken_as_it_is_is_loaded_again(photos: Path) -> None:
     before = ImageSet.from_folder(photos, 8, mirror=False)
     again = through_json(before.spec).load(preparation=Preparation(8))
     assert before.classes == again.classes == ("train", "val") and not again.mirror
     assert fingerprint(again) == fingerprint(before)
 
 
-def test_a_npy_file_is_loaded_again_whatever_the_split(tmp_path):
+def test_a_npy_file_is_loaded_again_whatever_the_split(tmp_path: Path) -> None:
     np.save(tmp_path / "images.npy", images(5, size=8))
     before = load(tmp_path / "images.npy", "train", size=8)
     assert before.spec.split == "" and same(through_json(before.spec).load(preparation=Preparation(8)), before)
 
 
-def test_a_catalogue_set_is_loaded_again_by_its_name():
+def test_a_catalogue_set_is_loaded_again_by_its_name() -> None:
     before = load("digits", "val")
     assert before.name == before.spec.source == "digits"
     assert same(through_json(before.spec).load(), before)
 
 
-def test_parts_of_parts_are_drawn_again():
+def test_parts_of_parts_are_drawn_again() -> None:
     whole = load("digits", "train")
     rest = whole.split(0.1, seed=3)[1]
     some = rest.split(200, seed=5)[0]
@@ -70,7 +72,7 @@ def test_parts_of_parts_are_drawn_again():
     assert same(through_json(rest.spec).load(), rest)
 
 
-def test_a_part_says_of_how_many_it_is_and_knows_the_name_of_the_whole():
+def test_a_part_says_of_how_many_it_is_and_knows_the_name_of_the_whole() -> None:
     whole = load("digits", "train")
     rest = whole.split(0.1)[1]
     assert rest.name == "digits (train; 909 of 1,010)"
@@ -82,7 +84,7 @@ def test_a_part_says_of_how_many_it_is_and_knows_the_name_of_the_whole():
     assert array.subset(range(4)) is array
 
 
-def test_what_is_no_longer_there_cannot_be_loaded_again(photos):
+def test_what_is_no_longer_there_cannot_be_loaded_again(photos: Path) -> None:
     spec = load(photos, "train", size=8).spec
     write_png(photos / "train" / "a" / "0.png", images(1, size=8, seed=9)[0])
     expected, found = f"expected 8 images with the fingerprint {spec.fingerprint}", "but found 8 with"
@@ -96,7 +98,7 @@ def test_what_is_no_longer_there_cannot_be_loaded_again(photos):
         spec.load(preparation=Preparation(8))
 
 
-def test_images_from_nowhere_and_images_chosen_by_hand_cannot_be_loaded_again():
+def test_images_from_nowhere_and_images_chosen_by_hand_cannot_be_loaded_again() -> None:
     array = ImageSet.from_array(images(5, size=8))
     assert array.spec == DataSpec("memory", images=5, whole=5, fingerprint=fingerprint(array))
     with pytest.raises(MacsError, match="5 images were made in memory"):
@@ -118,6 +120,6 @@ def test_images_from_nowhere_and_images_chosen_by_hand_cannot_be_loaded_again():
         ({"source": "x", "parts": [{"side": "last", "count": 1}]}, "side must be one of first, rest, chosen"),
     ],
 )
-def test_what_is_no_spec_is_refused(told, why):
+def test_what_is_no_spec_is_refused(told: Any, why: str) -> None:
     with pytest.raises(MacsError, match=why):
         DataSpec.from_dict(told)

@@ -1,6 +1,9 @@
 """Training transforms: which part of an image they may give, how likely each is, and that the seed decides."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +13,12 @@ from PIL import Image
 
 from macs.data import ImageSet, folder
 from macs.data.batches import draw, training_batches
-from macs.data.pixels import Joined, picture
+from macs.data.pixels import Index, Joined, picture
 from macs.data.preparation import Preparation
 from macs.data.transforms import augmented, crop_and_flip, crop_box, read_sorted, resized_crops
 
 
-def windows(image):
+def windows(image: np.ndarray) -> Iterator[tuple[tuple[int, int, bool], np.ndarray]]:
     """Every crop of the padded image, by offset, and its mirror image."""
     size, pad = len(image), len(image) // 8
     padded = np.pad(image, ((pad, pad), (pad, pad), (0, 0)))
@@ -26,7 +29,7 @@ def windows(image):
             yield (top, left, True), window[:, ::-1]
 
 
-def found_windows(originals, augmented):
+def found_windows(originals: np.ndarray, augmented: np.ndarray) -> list[tuple[int, int, bool]]:
     """Which window each augmented image is."""
     found = []
     for original, image in zip(originals, augmented, strict=True):
@@ -37,7 +40,7 @@ def found_windows(originals, augmented):
 
 
 @pytest.mark.parametrize("flip", [True, False])
-def test_each_image_is_one_of_its_own_windows_and_all_are_equally_likely(flip):
+def test_each_image_is_one_of_its_own_windows_and_all_are_equally_likely(flip: bool) -> None:
     originals = images(400, size=16)
     found = found_windows(originals, crop_and_flip(originals, flip, np.random.default_rng(0)))
     tops, lefts, flips = zip(*found, strict=True)
@@ -52,7 +55,7 @@ def test_each_image_is_one_of_its_own_windows_and_all_are_equally_likely(flip):
     ("augment", "mirror", "flips"),
     [("auto", True, True), ("auto", False, False), ("crop-flip", False, True), ("crop", True, False)],
 )
-def test_auto_flips_only_what_may_be_flipped(augment, mirror, flips):
+def test_auto_flips_only_what_may_be_flipped(augment: Any, mirror: bool, flips: bool) -> None:
     train = replace(ImageSet.from_array(images(64, size=16), np.arange(64)), mirror=mirror)
     outliers = replace(ImageSet.from_array(images(64, seed=1, size=16)), mirror=not mirror)
     (batch,) = training_batches(train, outliers, 64, 64, augment=augment)
@@ -64,7 +67,7 @@ def test_auto_flips_only_what_may_be_flipped(augment, mirror, flips):
     assert any(flip for *_, flip in found_out) == (flips if augment != "auto" else not mirror)
 
 
-def test_tiny_images_that_leave_nothing_to_pad_are_only_flipped():
+def test_tiny_images_that_leave_nothing_to_pad_are_only_flipped() -> None:
     originals = images(50, size=4)
     cropped = crop_and_flip(originals, True, np.random.default_rng(0))
     same = (cropped == originals).all(axis=(1, 2, 3))
@@ -72,16 +75,19 @@ def test_tiny_images_that_leave_nothing_to_pad_are_only_flipped():
     assert (same | flipped).all() and 10 < same.sum() < 40
 
 
-def test_reading_in_sorted_order_changes_nothing(tmp_path):
+def test_reading_in_sorted_order_changes_nothing(tmp_path: Path) -> None:
     pixels = images(40, size=8)
     np.save(tmp_path / "a.npy", pixels)
     index = np.random.default_rng(0).integers(0, 40, 100)
-    asked = []
+    asked: list[Any] = []
 
     class Watched:
         shape = pixels.shape
 
-        def __getitem__(self, index):
+        def __len__(self) -> int:
+            return len(pixels)
+
+        def __getitem__(self, index: Index) -> np.ndarray:
             asked.append(index)
             return pixels[index]
 
@@ -91,7 +97,7 @@ def test_reading_in_sorted_order_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 30), (32, 32), (300, 20), (7, 500), (1, 1)])
-def test_a_resized_crop_lies_inside_and_has_an_allowed_area_and_ratio(width, height):
+def test_a_resized_crop_lies_inside_and_has_an_allowed_area_and_ratio(width: int, height: int) -> None:
     random = np.random.default_rng(0)
     boxes = [crop_box(width, height, random.random((10, 4))) for _ in range(500)]
     for left, top, right, bottom in boxes:
@@ -102,7 +108,7 @@ def test_a_resized_crop_lies_inside_and_has_an_allowed_area_and_ratio(width, hei
     assert width == 1 or len(set(boxes)) > 100 or max(width / height, height / width) > 10
 
 
-def test_areas_and_ratios_of_resized_crops_are_drawn_evenly():
+def test_areas_and_ratios_of_resized_crops_are_drawn_evenly() -> None:
     random = np.random.default_rng(0)
     boxes = np.array([crop_box(1000, 1000, random.random((1, 4))) for _ in range(4000)])
     w, h = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
@@ -113,14 +119,14 @@ def test_areas_and_ratios_of_resized_crops_are_drawn_evenly():
     assert np.corrcoef(areas, ratios)[0, 1] == pytest.approx(0, abs=0.06)
 
 
-def test_a_crop_that_never_fits_is_the_centre():
+def test_a_crop_that_never_fits_is_the_centre() -> None:
     never = np.full((10, 4), 0.999)
     assert crop_box(300, 30, never) == (130, 0, 170, 30)  # 40 x 30 is the widest
     assert crop_box(30, 300, never) == (0, 130, 30, 170)
 
 
 @pytest.fixture
-def photos(tmp_path):
+def photos(tmp_path: Path) -> Path:
     """Pictures of 60 x 40 pixels, to be prepared at 8 x 8."""
     pictures = np.random.default_rng(0).integers(0, 256, (6, 40, 60, 3), dtype=np.uint8)
     for i, pixels in enumerate(pictures):
@@ -128,7 +134,7 @@ def photos(tmp_path):
     return tmp_path
 
 
-def test_resized_crops_are_cut_from_the_original_pictures(photos, monkeypatch):
+def test_resized_crops_are_cut_from_the_original_pictures(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, size = np.array([5, 0, 3, 3]), 8
     eager = replace(ImageSet.from_folder(photos, size), mirror=False)
     monkeypatch.setattr(folder, "EAGER_BYTES", 0)
@@ -142,7 +148,7 @@ def test_resized_crops_are_cut_from_the_original_pictures(photos, monkeypatch):
         np.testing.assert_array_equal(crop, part)
 
 
-def test_the_original_is_found_behind_every_source(photos):
+def test_the_original_is_found_behind_every_source(photos: Path) -> None:
     read = ImageSet.from_folder(photos, 8)
     some = read.subset([4, 2]).resized(6)
     assert some.size == 6 and picture(some.pixels, 1).size == (60, 40)
@@ -152,7 +158,7 @@ def test_the_original_is_found_behind_every_source(photos):
     np.testing.assert_array_equal(picture(joined, 7), images(3, size=8)[1])
 
 
-def test_resized_crops_of_arrays_are_cut_from_their_pixels_and_mirrored_where_that_may_be():
+def test_resized_crops_of_arrays_are_cut_from_their_pixels_and_mirrored_where_that_may_be() -> None:
     whole = ImageSet.from_array(images(1, size=16)).subset([0] * 200)
     index = np.arange(200)
     crops = augmented(whole, index, "resized-crop", np.random.default_rng(0))
@@ -161,7 +167,7 @@ def test_resized_crops_of_arrays_are_cut_from_their_pixels_and_mirrored_where_th
     assert ((crops == straight).all(axis=(1, 2, 3)) ^ flipped).all() and 70 < flipped.sum() < 130
 
 
-def test_resized_crops_use_the_interpolation_of_the_preparation(photos):
+def test_resized_crops_use_the_interpolation_of_the_preparation(photos: Path) -> None:
     for interpolation in ("bilinear", "bicubic"):
         preparation = Preparation(8, interpolation=interpolation)
         read = replace(ImageSet.from_folder(photos, preparation=preparation), mirror=False)
@@ -171,7 +177,7 @@ def test_resized_crops_use_the_interpolation_of_the_preparation(photos):
         np.testing.assert_array_equal(crop, part.resize((8, 8), Image.Resampling[interpolation.upper()]))
 
 
-def test_an_epoch_of_resized_crops_is_decided_by_its_seed(photos):
+def test_an_epoch_of_resized_crops_is_decided_by_its_seed(photos: Path) -> None:
     train = ImageSet.from_folder(photos, 8)
     one, again, other = (
         torch.cat([batch.images for batch in training_batches(train, None, 2, 0, seed=seed, augment="resized-crop")])

@@ -7,6 +7,8 @@ import stat
 import tarfile
 import zipfile
 from contextlib import suppress
+from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -19,9 +21,9 @@ FILES = {"set/a/1.txt": b"one", "set/a/2.txt": b"two" * 50_000, "set/b.txt": b""
 MAKERS = {"set.tar": lambda files: tar(files, ""), "set.tar.gz": tar, "set.zip": zipped}
 
 
-def unpacked(tmp_path, name, content, into="root"):
+def unpacked(tmp_path: Path, name: str, content: bytes, into: str = "root") -> list[tuple[int, int]]:
     (tmp_path / name).write_bytes(content)
-    heard = []
+    heard: list[tuple[int, int]] = []
     unpack(tmp_path / name, name, tmp_path / into, lambda done, total: heard.append((done, total)))
     return heard
 
@@ -34,7 +36,7 @@ def symlink_in_zip(name: str) -> zipfile.ZipInfo:
 
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("into", ["root", "root/inner/folder"])
-def test_what_went_in_comes_out(tmp_path, name, into):
+def test_what_went_in_comes_out(tmp_path: Path, name: str, into: str) -> None:
     heard = unpacked(tmp_path, name, MAKERS[name](FILES), into)
     assert contents(tmp_path / into) == FILES
     size = (tmp_path / name).stat().st_size
@@ -42,7 +44,7 @@ def test_what_went_in_comes_out(tmp_path, name, into):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_what_is_there_stays_as_it_is_and_what_it_lacks_is_added(tmp_path, name):
+def test_what_is_there_stays_as_it_is_and_what_it_lacks_is_added(tmp_path: Path, name: str) -> None:
     mine = tmp_path / "root" / "set" / "a" / "1.txt"
     mine.parent.mkdir(parents=True)
     mine.write_bytes(b"mine")
@@ -51,14 +53,14 @@ def test_what_is_there_stays_as_it_is_and_what_it_lacks_is_added(tmp_path, name)
     assert contents(tmp_path / "root") == {**FILES, "set/a/1.txt": b"mine", "other": b"other"}
 
 
-def test_a_new_folder_appears_in_one_step(tmp_path, monkeypatch):
+def test_a_new_folder_appears_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     renamed = []
     monkeypatch.setattr("pathlib.Path.rename", lambda source, target: renamed.append(target))
     unpacked(tmp_path, "set.tar", tar(FILES, ""))
     assert renamed == [tmp_path / "root"]
 
 
-def test_rights_and_owners_of_the_archive_are_left_behind(tmp_path):
+def test_rights_and_owners_of_the_archive_are_left_behind(tmp_path: Path) -> None:
     member = special("set/run.sh", tarfile.REGTYPE)
     member.mode = 0o6777
     unpacked(tmp_path, "set.tar.gz", tar({}, "gz", member))
@@ -93,7 +95,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("case", [*EVIL, *DAMAGED])
-def test_an_archive_that_is_evil_or_damaged_leaves_no_trace(tmp_path, case):
+def test_an_archive_that_is_evil_or_damaged_leaves_no_trace(tmp_path: Path, case: str) -> None:
     name, content, words = {**EVIL, **DAMAGED}[case]
     mine = tmp_path / "root" / "mine"
     mine.parent.mkdir()
@@ -104,10 +106,10 @@ def test_an_archive_that_is_evil_or_damaged_leaves_no_trace(tmp_path, case):
     assert not [path for path in tmp_path.rglob("*") if path.is_symlink()]
 
 
-def test_a_full_disk_leaves_no_trace(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = shutil.copyfileobj
 
-    def full(stream, file):
+    def full(stream: IO[bytes], file: IO[bytes]) -> None:
         if file.name.endswith("2.txt"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         copy(stream, file)
@@ -120,7 +122,9 @@ def test_a_full_disk_leaves_no_trace(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("nameless", ["", ".", "./"])
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_member_without_a_name_is_refused_unless_it_is_the_folder_itself(tmp_path, name, nameless):
+def test_a_member_without_a_name_is_refused_unless_it_is_the_folder_itself(
+    tmp_path: Path, name: str, nameless: str
+) -> None:
     if name == "set.zip":
         member = zipfile.ZipInfo("x")
         member.filename = nameless
@@ -136,7 +140,7 @@ def test_a_member_without_a_name_is_refused_unless_it_is_the_folder_itself(tmp_p
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_damaged_archive_is_one_sentence_wherever_the_damage_is(tmp_path, name):
+def test_a_damaged_archive_is_one_sentence_wherever_the_damage_is(tmp_path: Path, name: str) -> None:
     whole = MAKERS[name]({"set/a.txt": b"one" * 100, "set/b.txt": b"two"})
     random = np.random.default_rng(0)
     for _ in range(300):

@@ -13,7 +13,8 @@ import pytest
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.detector import Detector, int8
-from macs.detector.export import session, to_onnx
+from macs.detector.export import to_onnx
+from macs.detector.runtime import session
 from macs.metrics import ood_metrics
 from tiny import noise, stripes
 

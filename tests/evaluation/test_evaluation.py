@@ -3,8 +3,10 @@
 import json
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from command import refused, run
 from macs import nets, scores
 from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet
-from macs.evaluation import evaluate_scores
+from macs.evaluation import Evaluation, evaluate_scores
 from macs.inference import Outputs
 from macs.scores.knn import KNN
 from tiny import STRIPES, noise, stripes
@@ -43,17 +45,19 @@ class Brightness(nn.Module):
 
 
 @pytest.fixture
-def table(known_test, outliers):
+def table(known_test: ImageSet, outliers: ImageSet) -> Evaluation:
     return macs.evaluate(Brightness(), known_test, {"noise": outliers, "more": noise(50, seed=8)}, progress=False)
 
 
-def by_hand(images) -> tuple[np.ndarray, np.ndarray]:
+def by_hand(images: ImageSet) -> tuple[np.ndarray, np.ndarray]:
     bright = images.pixels[:].mean(axis=(1, 2, 3)) / 255
     logits = np.stack([bright, 1 - bright, np.full_like(bright, 0.4)], axis=1)
     return logits.argmax(1), (np.exp(logits) / np.exp(logits).sum(1, keepdims=True)).max(1)
 
 
-def test_the_full_protocol_agrees_with_scikit_learn(table, known_test, outliers):
+def test_the_full_protocol_agrees_with_scikit_learn(
+    table: Evaluation, known_test: ImageSet, outliers: ImageSet
+) -> None:
     predictions, conf_in = by_hand(known_test)
     _, conf_out = by_hand(outliers)
     is_ood = np.r_[np.zeros(len(conf_in)), np.ones(len(conf_out))]
@@ -63,13 +67,13 @@ def test_the_full_protocol_agrees_with_scikit_learn(table, known_test, outliers)
     assert table.sets[0].full.aupr == pytest.approx(average_precision_score(is_ood, unsure), abs=1e-4)
 
 
-def test_every_image_passes_through_the_network_once(known_test, outliers):
+def test_every_image_passes_through_the_network_once(known_test: ImageSet, outliers: ImageSet) -> None:
     net = Brightness()
     macs.evaluate(net, known_test, {"noise": outliers}, trials=10, progress=False)
     assert net.calls == len(known_test) + len(outliers)
 
 
-def test_draws_scatter_around_the_full_result_and_follow_the_seed(known_test, outliers):
+def test_draws_scatter_around_the_full_result_and_follow_the_seed(known_test: ImageSet, outliers: ImageSet) -> None:
     full, again, other = (
         macs.evaluate(Brightness(), known_test, {"noise": outliers}, trials=200, seed=seed, progress=False)
         for seed in (0, 0, 1)
@@ -80,11 +84,11 @@ def test_draws_scatter_around_the_full_result_and_follow_the_seed(known_test, ou
     assert np.std(draws) > 0
 
 
-def test_the_mean_row_is_the_mean_of_the_sets(table):
+def test_the_mean_row_is_the_mean_of_the_sets(table: Evaluation) -> None:
     assert table.mean("fpr95") == pytest.approx(np.mean([result.full.fpr95 for result in table.sets]))
 
 
-def test_json_holds_every_draw_and_names_its_conventions(table):
+def test_json_holds_every_draw_and_names_its_conventions(table: Evaluation) -> None:
     value = json.loads(json.dumps(table.as_dict()))
     assert len(value["ood"]["noise"]["draws"]) == 10
     assert value["ood"]["noise"]["images"] == 256 and value["id"]["images"] == 120
@@ -92,20 +96,20 @@ def test_json_holds_every_draw_and_names_its_conventions(table):
     assert value["protocol"] == {"trials": 10, "share": 0.2, "seed": 0, "fpr_rule": "first"}
 
 
-def test_the_printed_table_has_sizes_and_conventions(table):
+def test_the_printed_table_has_sizes_and_conventions(table: Evaluation) -> None:
     text = str(table)
     for words in ("120 ID images of stripes", "256", "OOD as positive", "10 draws of 24 ID images", "mean"):
         assert words in text
     assert f"{100 * table.sets[0].full.auroc:.2f}" in text
 
 
-def test_the_network_keeps_its_mode(known_test, outliers):
+def test_the_network_keeps_its_mode(known_test: ImageSet, outliers: ImageSet) -> None:
     net = Brightness().train()
     macs.evaluate(net, known_test, {"noise": outliers}, progress=False)
     assert net.training
 
 
-def test_what_cannot_be_evaluated_is_refused(known_test, outliers):
+def test_what_cannot_be_evaluated_is_refused(known_test: ImageSet, outliers: ImageSet) -> None:
     net = Brightness()
     with pytest.raises(MacsError, match="no labels"):
         macs.evaluate(net, outliers, {"x": known_test}, progress=False)
@@ -114,21 +118,21 @@ def test_what_cannot_be_evaluated_is_refused(known_test, outliers):
     with pytest.raises(MacsError, match="no score called 'mps'.*did you mean 'msp'"):
         macs.evaluate(net, known_test, {"x": outliers}, score="mps", progress=False)
     with pytest.raises(MacsError, match="OOD sets must be a dict of ImageSets by name"):
-        macs.evaluate(net, known_test, outliers, progress=False)
+        macs.evaluate(net, known_test, cast(Any, outliers), progress=False)
     with pytest.raises(MacsError, match="must be an ImageSet, not a ndarray"):
-        macs.evaluate(net, known_test, {"x": outliers.pixels[:]}, progress=False)
+        macs.evaluate(net, known_test, {"x": cast(Any, outliers.pixels[:])}, progress=False)
     with torch.no_grad():
         net.scale.fill_(float("nan"))
     with pytest.raises(MacsError, match="logits that are not numbers"):
         macs.evaluate(net, known_test, {"x": outliers}, progress=False)
 
 
-def learner(seed: int = 0) -> nn.Module:
+def learner(seed: int = 0) -> nn.Sequential:
     """A small network of someone else's, with a batch norm and a dropout that evaluation has to switch off."""
     torch.manual_seed(seed)
     trunk = (nn.Conv2d(3, 8, 5, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
     net = nn.Sequential(*trunk, nn.Dropout(0.5), nn.Linear(32, 3))
-    net[1].running_mean.normal_(0, 0.2)
+    net.get_buffer("1.running_mean").normal_(0, 0.2)
     return net
 
 
@@ -139,23 +143,24 @@ def grainy(count: int, seed: int) -> ImageSet:
 
 
 @pytest.fixture(scope="module")
-def train():
+def train() -> ImageSet:
     return grainy(200, seed=11)
 
 
 @pytest.fixture
-def sets(outliers):
+def sets(outliers: ImageSet) -> dict[str, ImageSet]:
     return {"noise": outliers, "more": noise(50, seed=8)}
 
 
-def test_a_fitted_score_agrees_with_scikit_learn(train, known_test, outliers):
+def test_a_fitted_score_agrees_with_scikit_learn(train: ImageSet, known_test: ImageSet, outliers: ImageSet) -> None:
     net = learner()
     table = macs.evaluate(net, known_test, {"noise": outliers}, score=KNN(k=5), train=train, progress=False)
 
-    def features(images) -> np.ndarray:
+    def features(images: ImageSet) -> np.ndarray:
         pixels = torch.from_numpy(images.pixels[:]).permute(0, 3, 1, 2).float() / 255
         with torch.no_grad():
-            return normalize(net.eval()[:5](pixels).numpy())
+            net.eval()
+            return normalize(net[:5](pixels).numpy())
 
     neighbours = NearestNeighbors(n_neighbors=5).fit(features(train))
     distances = [neighbours.kneighbors(features(images))[0][:, -1] for images in (known_test, outliers)]
@@ -164,7 +169,9 @@ def test_a_fitted_score_agrees_with_scikit_learn(train, known_test, outliers):
     assert table.score == "KNN(k=5)"
 
 
-def test_a_ranking_holds_what_each_score_alone_gives(train, known_test, sets):
+def test_a_ranking_holds_what_each_score_alone_gives(
+    train: ImageSet, known_test: ImageSet, sets: dict[str, ImageSet]
+) -> None:
     ranking = evaluate_scores(learner(), known_test, sets, train=train, fit_images=100, progress=False)
     names = [each.score for each in ranking.evaluations]
     assert sorted(names) == scores.available() and not ranking.left_out
@@ -176,7 +183,7 @@ def test_a_ranking_holds_what_each_score_alone_gives(train, known_test, sets):
     assert (ranking.train, ranking.train_images) == ("stripes", 100)
 
 
-def test_all_scores_share_one_pass(train, known_test, sets):
+def test_all_scores_share_one_pass(train: ImageSet, known_test: ImageSet, sets: dict[str, ImageSet]) -> None:
     net = learner()
     passed = []
     net.register_forward_pre_hook(lambda module, inputs: passed.append(len(inputs[0])))
@@ -186,18 +193,20 @@ def test_all_scores_share_one_pass(train, known_test, sets):
     assert sum(passed) == len(train) + len(known_test) + sum(map(len, sets.values())) + looks
 
 
-def test_odin_is_computed_in_evaluation_mode(known_test, outliers):
+def test_odin_is_computed_in_evaluation_mode(known_test: ImageSet, outliers: ImageSet) -> None:
     net = learner().train()
     table = macs.evaluate(net, known_test, {"noise": outliers}, score="odin", progress=False)
     assert net.training
     net.eval()
     pixels = [torch.from_numpy(images.pixels[:]).permute(0, 3, 1, 2).float() / 255 for images in (known_test, outliers)]
     outputs = (Outputs(net(each), pixels=each, net=net) for each in pixels)
-    found = [scores.get("odin").confidence(each).numpy() for each in outputs]
-    assert table.sets[0].full.auroc == pytest.approx(macs.metrics.ood_metrics(*found).auroc, abs=1e-4)
+    conf_in, conf_out = (scores.get("odin").confidence(each).numpy() for each in outputs)
+    assert table.sets[0].full.auroc == pytest.approx(macs.metrics.ood_metrics(conf_in, conf_out).auroc, abs=1e-4)
 
 
-def test_without_training_images_a_ranking_says_what_it_leaves_out(known_test, sets):
+def test_without_training_images_a_ranking_says_what_it_leaves_out(
+    known_test: ImageSet, sets: dict[str, ImageSet]
+) -> None:
     ranking = evaluate_scores(learner(), known_test, sets, ["msp", "knn", "scale"], progress=False)
     assert {each.score for each in ranking.evaluations} == {"msp", "scale"}
     assert "knn is left out: KNN is fitted to ID training images and there are none" in " ".join(str(ranking).split())
@@ -205,7 +214,7 @@ def test_without_training_images_a_ranking_says_what_it_leaves_out(known_test, s
         macs.evaluate(learner(), known_test, sets, score="knn", progress=False)
 
 
-def test_a_score_that_fails_on_some_image_is_left_out(known_test, sets):
+def test_a_score_that_fails_on_some_image_is_left_out(known_test: ImageSet, sets: dict[str, ImageSet]) -> None:
     class Broken(scores.Score):
         def confidence(self, outputs: Outputs) -> Tensor:
             largest = outputs.logits.amax(1)
@@ -217,7 +226,7 @@ def test_a_score_that_fails_on_some_image_is_left_out(known_test, sets):
         macs.evaluate(learner(), known_test, sets, score=Broken(), progress=False)
 
 
-def test_a_ranking_as_json_and_as_a_table(train, known_test, sets):
+def test_a_ranking_as_json_and_as_a_table(train: ImageSet, known_test: ImageSet, sets: dict[str, ImageSet]) -> None:
     ranking = evaluate_scores(learner(), known_test, sets, ["msp", "knn", "vim"], train=train, progress=False)
     value = json.loads(json.dumps(ranking.as_dict()))
     assert list(value["scores"]) == [each.score for each in ranking.evaluations]
@@ -238,7 +247,7 @@ def test_a_ranking_as_json_and_as_a_table(train, known_test, sets):
 
 
 @pytest.fixture
-def on_disk(tmp_path):
+def on_disk(tmp_path: Path) -> Path:
     """A checkpoint, and images in class folders with and without splits."""
     for name, count in (("mine/train", 90), ("mine/test", 20), ("undivided", 20)):
         images = grainy(count, seed=count)
@@ -246,12 +255,12 @@ def on_disk(tmp_path):
             path = tmp_path / name / images.classes[label] / f"{index}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path)
-    np.save(tmp_path / "unknown.npy", noise(25, seed=4).pixels)
+    np.save(tmp_path / "unknown.npy", noise(25, seed=4).pixels[:])
     nets.save(nets.build("wrn-10-1", classes=3), tmp_path / "net.safetensors")
     return tmp_path
 
 
-def test_the_command_ranks_scores(on_disk, capsys):
+def test_the_command_ranks_scores(on_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     network = ["--net", "wrn-10-1", "--checkpoint", on_disk / "net.safetensors", "--ood", on_disk / "unknown.npy"]
     run("evaluate", *network, "--id", on_disk / "mine", "--score", "all", "--json")
     value = json.loads(capsys.readouterr().out)
@@ -271,7 +280,7 @@ def arguments(on_disk: Path, id: str = "mine", weights: str = "net.safetensors")
     return ["evaluate", *network, "--ood", on_disk / "unknown.npy", "--id", on_disk / id]
 
 
-def test_settings_of_scores_are_given_by_their_names(on_disk, capsys):
+def test_settings_of_scores_are_given_by_their_names(on_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def aurocs(*words: object) -> dict[str, float]:
         run(*arguments(on_disk), *words, "--json")
         told = json.loads(capsys.readouterr().out)["scores"]
@@ -285,7 +294,7 @@ def test_settings_of_scores_are_given_by_their_names(on_disk, capsys):
     assert "no setting of msp called 'k'" in refused(capsys, *arguments(on_disk), "--score", "msp", "--score.k", 1)
 
 
-def test_a_fitted_score_stays_as_it_is(train, known_test, sets):
+def test_a_fitted_score_stays_as_it_is(train: ImageSet, known_test: ImageSet, sets: dict[str, ImageSet]) -> None:
     net = learner()
     fitted = KNN(k=5).fit(scores.know(net, train, precision="float32"))
     found = macs.evaluate(net, known_test, sets, score=fitted, precision="float32", progress=False)
@@ -295,7 +304,7 @@ def test_a_fitted_score_stays_as_it_is(train, known_test, sets):
         macs.evaluate(learner(1), known_test, sets, score=fitted, progress=False)
 
 
-def test_the_command_refuses_wrong_scores_in_one_sentence(on_disk, capsys):
+def test_the_command_refuses_wrong_scores_in_one_sentence(on_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no labels" in refused(capsys, *arguments(on_disk, "unknown.npy"))
     for id, name, words in (("mine", "knnn", "did you mean 'knn'"), ("undivided", "knn", "not divided into train")):
         assert words in refused(capsys, *arguments(on_disk, id), "--score", name)
@@ -314,12 +323,14 @@ def test_the_command_refuses_wrong_scores_in_one_sentence(on_disk, capsys):
         ("--size", 0, "size must be at least 1 and at most 1,024, not 0"),
     ],
 )
-def test_numbers_out_of_bounds_get_one_sentence_before_anything_is_read(tmp_path, capsys, option, value, words):
+def test_numbers_out_of_bounds_get_one_sentence_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: float | str, words: str
+) -> None:
     nothing = ["evaluate", "--net", "wrn-10-1", "--checkpoint", tmp_path / "no.pt", "--id", tmp_path / "no"]
     assert words in refused(capsys, *nothing, "--ood", tmp_path / "no.npy", option, value)
 
 
-def test_python_refuses_the_same_numbers(known_test, sets):
+def test_python_refuses_the_same_numbers(known_test: ImageSet, sets: dict[str, ImageSet]) -> None:
     for options in ({"trials": 1}, {"share": float("nan")}, {"seed": -1}, {"fit_images": -1}):
         with pytest.raises(MacsError, match="must"):
             macs.evaluate(learner(), known_test, sets, progress=False, **options)
@@ -364,7 +375,9 @@ class Half(Score):
 """
 
 
-def test_faults_of_a_score_of_the_users_own_get_one_sentence(on_disk, capsys, monkeypatch):
+def test_faults_of_a_score_of_the_users_own_get_one_sentence(
+    on_disk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (on_disk / "faulty_scores.py").write_text(OWN_SCORES)
     monkeypatch.syspath_prepend(on_disk)
     expected = {
@@ -384,7 +397,7 @@ def test_faults_of_a_score_of_the_users_own_get_one_sentence(on_disk, capsys, mo
     assert set(value["left_out"]) == {"faulty_scores:Raises", "faulty_scores:Unfit"}
 
 
-def test_a_network_at_chance_level_is_pointed_out(known_test, outliers):
+def test_a_network_at_chance_level_is_pointed_out(known_test: ImageSet, outliers: ImageSet) -> None:
     class Knows(nn.Module):
         """The right answer, or one that is always the same."""
 
@@ -403,7 +416,7 @@ def test_a_network_at_chance_level_is_pointed_out(known_test, outliers):
         macs.evaluate(Knows(0.6), known_test, {"noise": outliers}, progress=False)
 
 
-def test_sets_that_are_the_same_are_pointed_out(known_test, outliers):
+def test_sets_that_are_the_same_are_pointed_out(known_test: ImageSet, outliers: ImageSet) -> None:
     def told(ood: dict[str, ImageSet]) -> list[str]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -418,7 +431,7 @@ def test_sets_that_are_the_same_are_pointed_out(known_test, outliers):
     assert not told({"noise": outliers, "other": noise(len(outliers), seed=77)})
 
 
-def test_the_classes_must_be_those_of_the_network(on_disk, capsys):
+def test_the_classes_must_be_those_of_the_network(on_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     net = nets.build("wrn-10-1", classes=3)
     right = sorted(STRIPES)  # as folders are read
     nets.save(net, on_disk / "right.safetensors", class_names=right)
@@ -431,7 +444,7 @@ def test_the_classes_must_be_those_of_the_network(on_disk, capsys):
     assert "it has 4 classes" in refused(capsys, *arguments(on_disk, weights="four.safetensors"))
 
 
-def test_names_with_markup_are_printed_as_they_are(known_test, outliers):
+def test_names_with_markup_are_printed_as_they_are(known_test: ImageSet, outliers: ImageSet) -> None:
     ood = {"[/red]": outliers, "[bold]x": noise(40, seed=5)}
     test = replace(known_test, name="[/]mine")
     text = str(macs.evaluate(Brightness(), test, ood, progress=False))
@@ -439,14 +452,16 @@ def test_names_with_markup_are_printed_as_they_are(known_test, outliers):
     assert "[/red]" in str(evaluate_scores(Brightness(), test, ood, ["msp", "energy"], progress=False))
 
 
-def test_a_score_may_be_given_as_its_class(train, known_test, sets):
-    by_class = macs.evaluate(learner(), known_test, sets, score=KNN, train=train, progress=False)
+def test_a_score_may_be_given_as_its_class(train: ImageSet, known_test: ImageSet, sets: dict[str, ImageSet]) -> None:
+    by_class = macs.evaluate(learner(), known_test, sets, score=cast(Any, KNN), train=train, progress=False)
     assert by_class.sets == macs.evaluate(learner(), known_test, sets, score="knn", train=train, progress=False).sets
     with pytest.raises(MacsError, match="not a score"):
-        macs.evaluate(learner(), known_test, sets, score=7, progress=False)
+        macs.evaluate(learner(), known_test, sets, score=cast(Any, 7), progress=False)
 
 
-def test_json_has_the_trapezoidal_aupr_of_openood_and_pytorch_ood(table, known_test, outliers):
+def test_json_has_the_trapezoidal_aupr_of_openood_and_pytorch_ood(
+    table: Evaluation, known_test: ImageSet, outliers: ImageSet
+) -> None:
     conf_in, conf_out = (by_hand(images)[1] for images in (known_test, outliers))
     is_ood, unsure = np.repeat([0, 1], [len(conf_in), len(conf_out)]), -np.r_[conf_in, conf_out].astype(np.float32)
     value = table.as_dict()
@@ -470,7 +485,7 @@ def bare(ranked: Ranked) -> float:
 
 
 @pytest.fixture
-def own_metric(tmp_path, monkeypatch):
+def own_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A module with a metric of the user's own, which is forgotten again."""
     (tmp_path / "own_metric.py").write_text(OWN_METRIC)
     monkeypatch.syspath_prepend(tmp_path)
@@ -480,7 +495,9 @@ def own_metric(tmp_path, monkeypatch):
     sys.modules.pop("own_metric", None)
 
 
-def test_a_metric_from_outside_is_in_tables_that_ask_for_it_and_in_json(on_disk, own_metric, capsys):
+def test_a_metric_from_outside_is_in_tables_that_ask_for_it_and_in_json(
+    on_disk: Path, own_metric: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(*arguments(on_disk), "--metrics", "auroc", own_metric)
     text = capsys.readouterr().out
     assert "FPR80 ↓" in text and "FPR80: share of ID images flagged when 80% of OOD are caught." in text
@@ -494,7 +511,9 @@ def test_a_metric_from_outside_is_in_tables_that_ask_for_it_and_in_json(on_disk,
     assert value["conventions"]["fpr80"] == "share of ID images flagged when 80% of OOD are caught"
 
 
-def test_wrong_metrics_get_one_sentence_before_anything_is_read(own_metric, tmp_path, capsys):
+def test_wrong_metrics_get_one_sentence_before_anything_is_read(
+    own_metric: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     nothing = ["evaluate", "--net", "wrn-10-1", "--checkpoint", tmp_path / "no.pt", "--id", tmp_path / "no"]
     for name, words in (("auroch", "did you mean 'auroc'"), ("own_metric:bare", "is not a metric; decorate")):
         assert words in refused(capsys, *nothing, "--ood", "no.npy", "--metrics", name)

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from macs.evaluation.protocol import Protocol, drawn_accuracies, drawn_metrics
 from macs.metrics import ood_metrics
 
 
-def test_draws_take_a_share_of_id_and_as_many_ood():
+def test_draws_take_a_share_of_id_and_as_many_ood() -> None:
     # Without ties AUPR of a perfectly wrong detector tells the two sizes: mean over k of k / (N_in + k).
     conf_in = np.arange(100)
     for n_out, drawn_out in ((1000, 20), (7, 7)):
@@ -24,7 +25,7 @@ def test_draws_take_a_share_of_id_and_as_many_ood():
         assert [draw.aupr for draw in draws] == pytest.approx([expected] * 10, rel=1e-12)
 
 
-def test_draws_differ_from_each_other_and_repeat_with_the_seed():
+def test_draws_differ_from_each_other_and_repeat_with_the_seed() -> None:
     rng = np.random.default_rng(0)
     conf_in, conf_out = rng.normal(1, 1, 500), rng.normal(0, 1, 500)
     draws = drawn_metrics(conf_in, conf_out, Protocol(trials=6))
@@ -35,7 +36,7 @@ def test_draws_differ_from_each_other_and_repeat_with_the_seed():
     assert set(drawn_metrics(conf_in, conf_out, Protocol(share=1, trials=2))) == {ood_metrics(conf_in, conf_out)}
 
 
-def test_accuracy_is_that_of_the_images_which_the_metrics_are_measured_on():
+def test_accuracy_is_that_of_the_images_which_the_metrics_are_measured_on() -> None:
     # Right predictions get the confidence 3, wrong ones 1, OOD images 2: AUROC is the share of right predictions.
     rng = np.random.default_rng(3)
     correct = rng.random(200) < 0.7
@@ -46,14 +47,14 @@ def test_accuracy_is_that_of_the_images_which_the_metrics_are_measured_on():
     assert len(set(measured.draw_accuracies)) > 1
 
 
-def test_a_draw_takes_no_image_twice_and_the_same_id_images_for_every_ood_set():
+def test_a_draw_takes_no_image_twice_and_the_same_id_images_for_every_ood_set() -> None:
     one, other = (Protocol(share=0.5).draw(3, 100, unknown) for unknown in (1000, 7))
     assert one.known.tolist() == other.known.tolist() and len(set(one.known.tolist())) == 50
     assert len(set(one.unknown.tolist())) == 50 and sorted(other.unknown.tolist()) == list(range(7))
     assert max(one.unknown) < 1000 and Protocol(share=0.5).draw(4, 100, 7).known.tolist() != one.known.tolist()
 
 
-def test_golden_draws():
+def test_golden_draws() -> None:
     # Published numbers come from these images: another way of drawing them is another protocol.
     assert Protocol().draw(0, 20, 9).known.tolist() == [14, 11, 9, 5]
     assert Protocol(seed=1).draw(2, 20, 9).unknown.tolist() == [0, 2, 7, 8]
@@ -71,16 +72,16 @@ def test_golden_draws():
         ({"fpr_rule": "last"}, "fpr_rule must be one of first, nearest, not 'last'"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(setting, words):
+def test_what_cannot_be_drawn_is_refused(setting: dict[str, Any], words: str) -> None:
     with pytest.raises(MacsError, match=words):
         Protocol(**setting)
 
 
-def test_labels_instead_of_confidences_are_refused():
+def test_labels_instead_of_confidences_are_refused() -> None:
     with pytest.raises(MacsError, match="holds labels"):
         drawn_metrics([0.1, 0.9, 0.4, 0.8], [0, 1, 0, 1], Protocol(share=1))
 
 
-def test_a_protocol_is_known_without_torch():
+def test_a_protocol_is_known_without_torch() -> None:
     code = "import sys, macs.evaluation.protocol; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -45,7 +45,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_from_folders_to_verdicts(photos, tmp_path, capsys, monkeypatch):
+def test_from_folders_to_verdicts(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     example = runpy.run_path(str(EXAMPLE), run_name="your_model")
     detector = example["main"](photos, tmp_path, pretrain_epochs=4, finetune_epochs=12)
     assert isinstance(detector, Detector)
@@ -66,7 +68,9 @@ def test_from_folders_to_verdicts(photos, tmp_path, capsys, monkeypatch):
     assert sum(line.split(",")[4] == "true" for line in lines) > 50
 
 
-def test_the_guides_commands_and_the_script_give_the_same_weights(photos, tmp_path, monkeypatch):
+def test_the_guides_commands_and_the_script_give_the_same_weights(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     detector = runpy.run_path(str(EXAMPLE), run_name="your_model")["main"](photos, tmp_path)
     (tmp_path / "photos").symlink_to(photos)
     monkeypatch.chdir(tmp_path)

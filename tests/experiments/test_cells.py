@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import macs
 from macs import methods, nets
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.experiments.cells import Cell, Examination, fingerprint
+from macs.data.fingerprint import fingerprint
+from macs.experiments.cells import Cell, Examination
 from macs.metrics import ood_metrics
 from macs.training.recipe import Recipe
 from macs.training.sources import Held, spec_of
@@ -31,7 +33,7 @@ def start() -> torch.nn.Module:
 
 
 @pytest.fixture
-def held(known, outliers) -> Held:
+def held(known: ImageSet, outliers: ImageSet) -> Held:
     return Held.of([known, outliers], [start()])
 
 
@@ -40,7 +42,7 @@ def cell_of(root: Path, train: ImageSet, others: ImageSet, recipe: Recipe = RECI
 
 
 @pytest.fixture
-def cell(tmp_path, known, outliers) -> Cell:
+def cell(tmp_path: Path, known: ImageSet, outliers: ImageSet) -> Cell:
     return cell_of(tmp_path, known, outliers)
 
 
@@ -64,7 +66,9 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("method", "change"), CHANGES, ids=str)
-def test_a_changed_recipe_is_another_cell_with_another_result(method, change, cell, held, known, outliers, tmp_path):
+def test_a_changed_recipe_is_another_cell_with_another_result(
+    method: str, change: dict[str, Any], cell: Cell, held: Held, known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     other = cell_of(tmp_path, known, outliers, replace(RECIPE, **change), method)
     assert other.key != cell.key
     results = []
@@ -75,7 +79,9 @@ def test_a_changed_recipe_is_another_cell_with_another_result(method, change, ce
     assert not np.array_equal(results[0].confidences["noise"], results[1].confidences["noise"])
 
 
-def test_other_images_or_weights_or_version_are_another_cell(cell, known, outliers, tmp_path, monkeypatch):
+def test_other_images_or_weights_or_version_are_another_cell(
+    cell: Cell, known: ImageSet, outliers: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     darker = ImageSet(known.name, known.pixels[:] // 2, known.labels, known.classes)
     others = [
         cell_of(tmp_path, darker, outliers),
@@ -89,7 +95,7 @@ def test_other_images_or_weights_or_version_are_another_cell(cell, known, outlie
     assert replace(cell).key != cell.key
 
 
-def test_a_fingerprint_sees_pixels_labels_and_mirrors_but_no_names(known):
+def test_a_fingerprint_sees_pixels_labels_and_mirrors_but_no_names(known: ImageSet) -> None:
     assert fingerprint(known) == fingerprint(replace(known, name="other", pixels=known.pixels[:].copy()))
     pixels = known.pixels[:].copy()
     pixels[17, 3, 4, 2] ^= 1
@@ -99,14 +105,14 @@ def test_a_fingerprint_sees_pixels_labels_and_mirrors_but_no_names(known):
     assert len({fingerprint(known), *map(fingerprint, changes)}) == 4
 
 
-def test_a_cell_is_where_its_images_and_weights_are_not_looked_at(cell):
+def test_a_cell_is_where_its_images_and_weights_are_not_looked_at(cell: Cell) -> None:
     """The same images under another path, and the same weights in another file, are the same training."""
     moved = replace(cell.spec, train=replace(cell.spec.train, source="/mnt/stripes"))
     moved = replace(moved, start=Start("/mnt/start.pt", moved.start.weights))
     assert replace(cell, spec=moved).key == cell.key
 
 
-def test_auto_is_the_cell_of_the_arithmetic_that_it_stands_for(cell, monkeypatch):
+def test_auto_is_the_cell_of_the_arithmetic_that_it_stands_for(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     automatic = changed(cell, precision="auto")
     for bf16, name in ((True, "bf16"), (False, "float32")):
         monkeypatch.setattr(
@@ -116,7 +122,9 @@ def test_auto_is_the_cell_of_the_arithmetic_that_it_stands_for(cell, monkeypatch
         assert replace(automatic).key == changed(cell, precision=name).key
 
 
-def test_every_setting_counts_whether_it_was_given_or_is_the_default(known, outliers, tmp_path):
+def test_every_setting_counts_whether_it_was_given_or_is_the_default(
+    known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     said = replace(RECIPE, options={"margin": 0.5, "weight": 0.5})
     assert (
         cell_of(tmp_path, known, outliers, said).key
@@ -124,7 +132,9 @@ def test_every_setting_counts_whether_it_was_given_or_is_the_default(known, outl
     )
 
 
-def test_a_finished_cell_is_neither_trained_nor_scored_again(cell, tmp_path, monkeypatch, held):
+def test_a_finished_cell_is_neither_trained_nor_scored_again(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held
+) -> None:
     cell.run(None, held, progress=False)
     first = cell.examine(SEEN, held, progress=False)
     before = files(tmp_path)
@@ -140,20 +150,27 @@ def test_a_finished_cell_is_neither_trained_nor_scored_again(cell, tmp_path, mon
     assert files(tmp_path) == before
 
 
-def test_one_more_test_set_costs_one_pass_and_no_training(cell, monkeypatch, held):
+def test_one_more_test_set_costs_one_pass_and_no_training(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch, held: Held
+) -> None:
     cell.run(None, held, progress=False)
     cell.examine(SEEN, held, progress=False)
-    scored = []
+    scored: list[ImageSet] = []
     real = macs.scores.ask
+
+    def noted(net: nn.Module, images: ImageSet, *rest: Any) -> Any:
+        scored.append(images)
+        return real(net, images, *rest)
+
     monkeypatch.setattr("macs.training.run", None)
-    monkeypatch.setattr("macs.scores.ask", lambda net, images, *rest: scored.append(images) or real(net, images, *rest))
+    monkeypatch.setattr("macs.scores.ask", noted)
     more = noise(30, seed=11)
     result = cell.examine(replace(SEEN, ood={**SEEN.ood, "more": more}), held, progress=False)
     assert scored == [more]
     assert [each.name for each in result.test.sets] == ["noise", "more"]
 
 
-def test_the_numbers_are_those_of_the_networks_confidences(cell, held):
+def test_the_numbers_are_those_of_the_networks_confidences(cell: Cell, held: Held) -> None:
     cell.run(None, held, progress=False)
     result = cell.examine(SEEN, held, progress=False)
     net = cell.net(held).eval()
@@ -170,7 +187,9 @@ def test_the_numbers_are_those_of_the_networks_confidences(cell, held):
     assert result.mcd == tuple(json.loads(line)["mcd"] for line in lines)
 
 
-def test_an_interrupted_cell_goes_on_and_ends_with_the_same_bits(cell, tmp_path, monkeypatch, held):
+def test_an_interrupted_cell_goes_on_and_ends_with_the_same_bits(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held
+) -> None:
     longer = changed(cell, epochs=3)
     undisturbed = replace(longer, root=tmp_path / "undisturbed")
     undisturbed.run(None, held, progress=False)
@@ -191,7 +210,7 @@ def test_an_interrupted_cell_goes_on_and_ends_with_the_same_bits(cell, tmp_path,
     assert longer.folder.net_file.read_bytes() == undisturbed.folder.net_file.read_bytes()
 
 
-def test_a_cell_of_another_recipe_is_named_and_left_alone(cell, tmp_path, held):
+def test_a_cell_of_another_recipe_is_named_and_left_alone(cell: Cell, tmp_path: Path, held: Held) -> None:
     old = changed(cell, lr=0.5)
     old.run(None, held, progress=False)
     before = files(tmp_path)
@@ -202,13 +221,13 @@ def test_a_cell_of_another_recipe_is_named_and_left_alone(cell, tmp_path, held):
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"7", b"[]", b"{}", b'{"depends": 7}'])
-def test_a_cell_that_does_not_say_what_it_is_is_left_alone(content, cell, tmp_path):
+def test_a_cell_that_does_not_say_what_it_is_is_left_alone(content: bytes, cell: Cell, tmp_path: Path) -> None:
     (tmp_path / "cell").mkdir()
     (tmp_path / "cell/0123456789ab.json").write_bytes(content)
     assert cell.others() == ["it does not say what it depends on"]
 
 
-def test_weights_from_elsewhere_become_a_cell_unchanged(cell, tmp_path, held):
+def test_weights_from_elsewhere_become_a_cell_unchanged(cell: Cell, tmp_path: Path, held: Held) -> None:
     cell = replace(cell, trained=True)
     cell.run(None, held, progress=False)
     assert cell.finished and cell.epochs() == []
@@ -216,7 +235,7 @@ def test_weights_from_elsewhere_become_a_cell_unchanged(cell, tmp_path, held):
     assert cell.examine(SEEN, held, progress=False).mcd == ()
 
 
-def test_damaged_files_get_one_sentence(cell, held):
+def test_damaged_files_get_one_sentence(cell: Cell, held: Held) -> None:
     cell.run(None, held, progress=False)
     cell.examine(SEEN, held, progress=False)
     kept = cell.folder.path / f"confidences-msp-{fingerprint(SEEN.val)}.npz"
@@ -236,7 +255,7 @@ def test_damaged_files_get_one_sentence(cell, held):
         cell.net(held)
 
 
-def test_without_test_images_there_are_no_test_results(cell, held):
+def test_without_test_images_there_are_no_test_results(cell: Cell, held: Held) -> None:
     cell.run(None, held, progress=False)
     result = cell.examine(Examination(SEEN.val, SEEN.val_outliers), held, progress=False)
     assert result.test is None and result.of("validation") is result.validation

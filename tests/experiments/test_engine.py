@@ -1,8 +1,10 @@
 """Engines: results as they come, failures that end nothing, and cells that another process can run."""
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,9 @@ from macs import methods, nets, training
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.experiments.cells import Cell, Examination
-from macs.experiments.engine import SerialEngine
+from macs.experiments.engine import Done, SerialEngine
 from macs.experiments.margins import sweep
+from macs.metrics import FprRule
 from macs.training.recipe import Recipe
 from macs.training.sources import Held, spec_of
 from tiny import noise, stripes
@@ -27,11 +30,13 @@ def cells(root: Path, train: ImageSet, outliers: ImageSet, *names: str) -> list[
     return [Cell(root, methods.name_of(m), spec_of(net, train, outliers, m, RECIPE)) for m in made]
 
 
-def test_cells_are_taken_when_there_is_room_and_results_come_one_by_one(known, outliers, tmp_path):
+def test_cells_are_taken_when_there_is_room_and_results_come_one_by_one(
+    known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     engine, taken = SerialEngine(progress=False), []
     engine.hold(Held.of([known, outliers]))
 
-    def given():
+    def given() -> Iterator[Cell]:
         for cell in cells(tmp_path, known, outliers, "oe", "macs"):
             taken.append(cell.name)
             yield cell
@@ -44,7 +49,9 @@ def test_cells_are_taken_when_there_is_room_and_results_come_one_by_one(known, o
     assert [each.cell.name for each in done] == ["macs"] and len(list(tmp_path.rglob("net.safetensors"))) == 2
 
 
-def test_a_cell_that_fails_ends_no_other(known, outliers, tmp_path, monkeypatch):
+def test_a_cell_that_fails_ends_no_other(
+    known: ImageSet, outliers: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("out of memory")
 
@@ -57,12 +64,14 @@ def test_a_cell_that_fails_ends_no_other(known, outliers, tmp_path, monkeypatch)
         failed.value()
 
 
-def test_what_is_not_held_is_loaded_and_what_cannot_be_is_said(known, outliers, tmp_path):
+def test_what_is_not_held_is_loaded_and_what_cannot_be_is_said(
+    known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     (done,) = SerialEngine(progress=False).run(cells(tmp_path, known, outliers, "oe"), SEEN)
     assert isinstance(done.error, MacsError) and "made in memory" in str(done.error)
 
 
-def test_a_cell_is_plain_values_from_which_it_can_be_made_again(tmp_path):
+def test_a_cell_is_plain_values_from_which_it_can_be_made_again(tmp_path: Path) -> None:
     """What an engine on another machine gets: a root, a name and a spec."""
     train, outliers = (macs.data.load(name, "train", size=16) for name in ("digits", "digits-outliers"))
     net = training.starting_net("wrn-10-1", classes=8)
@@ -83,13 +92,14 @@ def test_a_cell_is_plain_values_from_which_it_can_be_made_again(tmp_path):
     assert training.TrainingSpec.from_dict(record["spec"]) == cell.spec
 
 
-def test_a_sweep_takes_any_engine(known, outliers, tmp_path):
+def test_a_sweep_takes_any_engine(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
     class Backwards(SerialEngine):
-        def run(self, cells, on, fpr_rule="first"):
+        def run(self, cells: Iterable[Cell], on: Examination, fpr_rule: FprRule = "first") -> Iterator[Done]:
             yield from super().run(reversed(list(cells)), on, fpr_rule)
 
     start = nets.build("wrn-10-1", classes=3)
-    options = {"validation": (SEEN.val, SEEN.val_outliers), "margins": (0.0, 0.9), "recipe": RECIPE, "progress": False}
+    validation = (SEEN.val, SEEN.val_outliers)
+    options: Any = {"validation": validation, "margins": (0.0, 0.9), "recipe": RECIPE, "progress": False}
     forwards = sweep(start, known, outliers, run=tmp_path / "a", **options)
     backwards = sweep(start, known, outliers, run=tmp_path / "b", engine=Backwards(progress=False), **options)
     found = [[point.results[0].weights for point in each.points] for each in (forwards, backwards)]

@@ -4,11 +4,11 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from macs.experiments import locks
 from macs.experiments.locks import locked
 
 HOLD = """
@@ -40,7 +40,7 @@ print("ready", flush=True)
 print(done.value().weights, flush=True)
 """
 
-pytestmark = pytest.mark.skipif(locks.fcntl is None, reason="this system has no fcntl")
+pytestmark = pytest.mark.skipif(find_spec("fcntl") is None, reason="this system has no fcntl")
 
 
 def start(code: str, *arguments: object) -> "subprocess.Popen[str]":
@@ -48,7 +48,7 @@ def start(code: str, *arguments: object) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_the_second_waits_until_the_first_is_done(tmp_path, capsys):
+def test_the_second_waits_until_the_first_is_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = start(HOLD, tmp_path / "x.lock", 1.0)
     assert first.stdout is not None and first.stdout.readline() == "held\n"
     began = time.monotonic()
@@ -58,7 +58,7 @@ def test_the_second_waits_until_the_first_is_done(tmp_path, capsys):
     assert first.wait(60) == 0
 
 
-def test_the_lock_of_a_killed_process_is_taken_over(tmp_path, capsys):
+def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = start(HOLD, tmp_path / "x.lock", 600)
     assert first.stdout is not None and first.stdout.readline() == "held\n"
     first.send_signal(signal.SIGKILL)
@@ -68,7 +68,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_two_processes_train_a_cell_once(tmp_path):
+def test_two_processes_train_a_cell_once(tmp_path: Path) -> None:
     code = TRAIN.format(tests=str(Path(__file__).parents[1]))
     both = [start(code, tmp_path) for _ in range(2)]
     told = [child.communicate(timeout=300) for child in both]
@@ -78,7 +78,7 @@ def test_two_processes_train_a_cell_once(tmp_path):
     assert sum("Another process trains cell" in err for _, err in told) == 1
 
 
-def test_a_cell_whose_process_was_killed_is_gone_on_with(tmp_path):
+def test_a_cell_whose_process_was_killed_is_gone_on_with(tmp_path: Path) -> None:
     code = TRAIN.format(tests=str(Path(__file__).parents[1]))
     killed = start(code, tmp_path)
     assert killed.stdout is not None and killed.stdout.readline() == "ready\n"

@@ -7,17 +7,19 @@ import math
 import random
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from test_cli import refused, run
 
 import macs
+from command import refused, run
 from macs import nets
 from macs.core.errors import MacsError
 from macs.data import ImageSet, load
-from macs.evaluation import measure
+from macs.evaluation import Evaluation, measure
 from macs.evaluation.tables import plain_text
 from macs.experiments.cells import Result
 from macs.experiments.margins import MARGINS, Point, Sweep, best_margin, chosen_margin, held_out, plateaus, sweep
@@ -27,7 +29,7 @@ from tiny import noise, stripes
 
 RECIPE = Recipe(epochs=1, batch_in=32, batch_out=32, lr=0.02, precision="float32")
 HELD = (stripes(60, seed=5), noise(60, seed=6))
-TESTS = {"test": stripes(50, seed=7), "ood": {"noise": noise(60, seed=8)}}
+TESTS: Any = {"test": stripes(50, seed=7), "ood": {"noise": noise(60, seed=8)}}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,9 @@ def start() -> torch.nn.Module:
 
 
 @pytest.fixture(scope="module")
-def swept(start, known, outliers, tmp_path_factory) -> Sweep:
+def swept(
+    start: torch.nn.Module, known: ImageSet, outliers: ImageSet, tmp_path_factory: pytest.TempPathFactory
+) -> Sweep:
     folder = tmp_path_factory.mktemp("sweep")
     return sweep(
         start,
@@ -53,7 +57,7 @@ def swept(start, known, outliers, tmp_path_factory) -> Sweep:
     )
 
 
-def test_the_rule_gives_table_5_from_figure_4_except_where_the_paper_contradicts_itself():
+def test_the_rule_gives_table_5_from_figure_4_except_where_the_paper_contradicts_itself() -> None:
     curves = {(c.id, c.net, c.metric): c for c in numbers.margin_curves()}
     wrong = []
     for printed in numbers.margins():
@@ -64,7 +68,7 @@ def test_the_rule_gives_table_5_from_figure_4_except_where_the_paper_contradicts
     assert wrong == [("imagenet32", "wrn-40-2")]  # where no metric is best at the printed margin
 
 
-def test_the_rule_against_brute_force():
+def test_the_rule_against_brute_force() -> None:
     draw = random.Random(3)
     for _ in range(200):
         margins = draw.sample(MARGINS, 5)
@@ -75,26 +79,30 @@ def test_the_rule_against_brute_force():
         assert best_margin(margins, fpr95, auroc) == min(m for m, a in left if a == highest)
 
 
-def test_margin_zero_is_outlier_exposure_from_the_same_start(swept, start, known, outliers, tmp_path):
+def test_margin_zero_is_outlier_exposure_from_the_same_start(
+    swept: Sweep, start: torch.nn.Module, known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     net = copy.deepcopy(start)
     macs.finetune(net, known, outliers, method="oe", recipe=RECIPE, run=tmp_path / "oe", progress=False)
     (file,) = swept.folder.glob("macs-m0-seed0/*/net.safetensors")
     assert file.read_bytes() == (tmp_path / "oe/net.safetensors").read_bytes()
 
 
-def test_a_margin_has_the_same_weights_alone_and_in_any_company(swept, start, known, outliers, tmp_path):
+def test_a_margin_has_the_same_weights_alone_and_in_any_company(
+    swept: Sweep, start: torch.nn.Module, known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     before = nets.weights_hash(start)
     alone = sweep(start, known, outliers, validation=HELD, run=tmp_path, margins=(0.8,), recipe=RECIPE, progress=False)
     assert alone.points[0].results[0].weights == swept.points[1].results[0].weights
     assert nets.weights_hash(start) == before
 
 
-def test_margin_and_seed_change_the_network(swept):
+def test_margin_and_seed_change_the_network(swept: Sweep) -> None:
     told = {(p.margin, seed): p.results[seed].weights for p, seed in product(swept.points, (0, 1))}
     assert told[0.0, 0] != told[0.9, 0] and told[0.0, 0] != told[0.0, 1] and told[0.9, 0] != told[0.9, 1]
 
 
-def test_margins_out_of_reach_are_named_as_one_objective(swept):
+def test_margins_out_of_reach_are_named_as_one_objective(swept: Sweep) -> None:
     assert all(point.mcd < 0.8 for point in swept.points)
     for seed in (0, 1):
         assert swept.points[1].results[seed].weights == swept.points[2].results[seed].weights
@@ -105,33 +113,33 @@ def test_margins_out_of_reach_are_named_as_one_objective(swept):
 def result(fpr95: float, test: float, weights: str = "a", mcd: float = 0.5) -> Result:
     """A result with this share of ID images flagged, on validation and on test images."""
 
-    def flagged(share: float):
+    def flagged(share: float) -> Evaluation:
         conf_in = np.where(np.arange(100) < 100 * share, 0.05, 0.9).astype(np.float32)
         return measure("x", np.ones(100, bool), conf_in, {"o": np.linspace(0.1, 0.2, 100, dtype=np.float32)})
 
     return Result(flagged(fpr95), flagged(test), {}, (mcd,), weights)
 
 
-def test_validation_decides_unless_the_test_sets_are_asked_to():
+def test_validation_decides_unless_the_test_sets_are_asked_to() -> None:
     points = [Point(m, (result(v, t),)) for m, v, t in ((0.1, 0.3, 0.0), (0.2, 0.1, 0.5), (0.3, 0.2, 0.9))]
     assert chosen_margin(points, "validation") == 0.2
     assert chosen_margin(points, "test") == 0.1
 
 
-def test_the_mean_over_seeds_decides_and_the_spread_is_the_deviation():
+def test_the_mean_over_seeds_decides_and_the_spread_is_the_deviation() -> None:
     points = [Point(0.1, (result(0.0, 0), result(0.5, 0))), Point(0.2, (result(0.2, 0), result(0.2, 0)))]
     assert chosen_margin(points, "validation") == 0.2
     assert points[0].spread("fpr95", "validation") == pytest.approx(0.25 * math.sqrt(2))
     assert math.isnan(Point(0.1, (result(0.1, 0.1),)).spread("fpr95", "test"))
 
 
-def test_margins_that_were_always_exceeded_get_another_reason():
+def test_margins_that_were_always_exceeded_get_another_reason() -> None:
     points = [Point(m, (result(0.1, 0.1, weights, 0.5),)) for m, weights in ((0.0, "a"), (0.1, "a"), (0.7, "b"))]
     (sentence,) = plateaus(points, (0,))
     assert "0, 0.1 are one objective" in sentence and "above them from the start" in sentence
 
 
-def test_the_table_the_files_and_the_plot(swept):
+def test_the_table_the_files_and_the_plot(swept: Sweep) -> None:
     text = plain_text(swept)
     assert "validation-chosen" in text and "MCD" in text and "over 2 seeds" in text
     written = {path.name for path in swept.write()}
@@ -146,13 +154,15 @@ def test_the_table_the_files_and_the_plot(swept):
     assert best["margin"] == value["chosen"]
 
 
-def test_a_test_chosen_margin_says_so_everywhere(swept):
+def test_a_test_chosen_margin_says_so_everywhere(swept: Sweep) -> None:
     chosen = replace(swept, chosen_by="test")
     assert "test-chosen" in plain_text(chosen) and "MaCS*" in chosen.notes[0]
     assert chosen.as_dict()["chosen_by"] == "test"
 
 
-def test_a_missing_plot_is_no_error(swept, monkeypatch, capsys):
+def test_a_missing_plot_is_no_error(
+    swept: Sweep, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def without(*_: object) -> None:
         raise MacsError("Figures need matplotlib: pip install 'macs-ood[report]'.")
 
@@ -172,8 +182,10 @@ def test_a_missing_plot_is_no_error(swept, monkeypatch, capsys):
         ({"method": "oe"}, "no setting of oe called 'margin'"),
     ],
 )
-def test_what_cannot_be_swept_is_refused(changes, words, start, known, outliers, tmp_path):
-    options = {"validation": HELD, "run": tmp_path, "recipe": RECIPE, "progress": False} | changes
+def test_what_cannot_be_swept_is_refused(
+    changes: dict[str, Any], words: str, start: torch.nn.Module, known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
+    options: Any = {"validation": HELD, "run": tmp_path, "recipe": RECIPE, "progress": False} | changes
     with pytest.raises(MacsError, match=words):
         sweep(start, known, outliers, **options)
 
@@ -182,8 +194,8 @@ def images(rows: ImageSet) -> set[bytes]:
     return {image.tobytes() for image in rows.pixels[:]}
 
 
-def test_held_out_images_are_not_trained_on(tmp_path):
-    array = noise(50, seed=1).pixels
+def test_held_out_images_are_not_trained_on(tmp_path: Path) -> None:
+    array = noise(50, seed=1).pixels[:]
     np.save(tmp_path / "o.npy", array)
     for first, count in ((0.2, 10), (7, 7)):
         kept, held = held_out(str(tmp_path / "o.npy"), first, size=16)
@@ -192,12 +204,12 @@ def test_held_out_images_are_not_trained_on(tmp_path):
         assert images(again) == images(held)
 
 
-def test_a_validation_split_is_taken_where_there_is_one():
+def test_a_validation_split_is_taken_where_there_is_one() -> None:
     kept, held = held_out("digits", 0.5)
     assert len(kept) == 1010 and np.array_equal(held.pixels[:], load("digits", "val").pixels[:])
 
 
-def test_the_command_sweeps_goes_on_and_labels(tmp_path, capsys):
+def test_the_command_sweeps_goes_on_and_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--id", "digits", "--outliers", "digits-outliers", "--size", 16, "--net", "wrn-10-1", "--epochs", 1]
     options += ["--epoch-size", 64, "--batch-in", 32, "--batch-out", 32, "--lr", "0.01", "--margins", "0", "0.9"]
     options += ["--ood", "digits-faces", "--run", tmp_path / "s"]
@@ -223,6 +235,8 @@ def test_the_command_sweeps_goes_on_and_labels(tmp_path, capsys):
         (["--id", "cifar11"], "did you mean 'cifar10'"),
     ],
 )
-def test_a_mistake_in_the_command_gets_one_sentence(arguments, words, capsys, monkeypatch):
+def test_a_mistake_in_the_command_gets_one_sentence(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MACS_DATA", "nowhere")
     assert words in refused(capsys, "sweep", *arguments)

@@ -3,16 +3,20 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
 from macs import figures
@@ -58,7 +62,7 @@ def ours(bars: list[BoundBar]) -> list[BoundBar]:
     return [replace(bar, value=bar.value - 0.02, error=0.3, source="ours") for bar in bars]
 
 
-DRAWN = {
+DRAWN: dict[str, Callable[[], Figure]] = {
     "boxes": lambda: figures.confidence_boxes(plots.paper_boxes()),
     "boxes of two sources": lambda: figures.confidence_boxes(
         [*plots.paper_boxes(), BoxGroup("macs", "cifar100", "isun", confidences(0, 3, 1), confidences(1, 1, 3))]
@@ -76,17 +80,17 @@ DRAWN = {
 
 
 @cache
-def drawn(kind: str):
+def drawn(kind: str) -> Any:
     """A figure for tests that only look at it."""
     return DRAWN[kind]()
 
 
-def legend_of(figure) -> tuple[str, list[str]]:
+def legend_of(figure: Figure) -> tuple[str, list[str]]:
     (legend,) = figure.legends
     return legend.get_title().get_text(), [text.get_text() for text in legend.get_texts()]
 
 
-def texts_of(figure) -> list:
+def texts_of(figure: Figure) -> list[Text]:
     found = [*figure.legends[0].get_texts(), figure.legends[0].get_title(), *figure.texts]
     for axes in figure.axes:
         found += [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
@@ -95,7 +99,7 @@ def texts_of(figure) -> list:
 
 
 @pytest.mark.parametrize("kind", DRAWN)
-def test_no_text_is_cut_off_or_covers_another(kind):
+def test_no_text_is_cut_off_or_covers_another(kind: str) -> None:
     figure = drawn(kind)
     figure.draw_without_rendering()
     boxes = {text: text.get_window_extent() for text in texts_of(figure)}
@@ -111,13 +115,13 @@ def test_no_text_is_cut_off_or_covers_another(kind):
 
 
 @pytest.mark.parametrize("kind", DRAWN)
-def test_a_figure_is_as_wide_as_a_column_or_a_page(kind):
+def test_a_figure_is_as_wide_as_a_column_or_a_page(kind: str) -> None:
     width, height = drawn(kind).get_size_inches()
     assert width in (3.5, 7.16)
     assert height < 9
 
 
-def test_boxes_of_the_paper_are_drawn_as_printed():
+def test_boxes_of_the_paper_are_drawn_as_printed() -> None:
     figure = drawn("boxes")
     (axes,) = figure.axes
     found = sorted((p.get_path().get_extents() for p in axes.patches), key=lambda extent: extent.x0)
@@ -132,7 +136,7 @@ def test_boxes_of_the_paper_are_drawn_as_printed():
     assert legend_of(figure) == ("Source: paper", ["CIFAR-100 (ID)", "iSUN (OOD)"])
 
 
-def test_boxes_of_confidences_follow_the_rule_that_the_papers_boxes_obey():
+def test_boxes_of_confidences_follow_the_rule_that_the_papers_boxes_obey() -> None:
     for box in numbers.boxes():
         reach = 1.5 * (box.quartile_high - box.quartile_low)
         assert box.quartile_low - reach <= box.whisker_low and box.whisker_high <= box.quartile_high + reach
@@ -147,7 +151,7 @@ def test_boxes_of_confidences_follow_the_rule_that_the_papers_boxes_obey():
             assert np.isclose(heights, pair, rtol=1e-12).all(axis=1).any()
 
 
-def test_boxes_of_logits_keep_their_scale():
+def test_boxes_of_logits_keep_their_scale() -> None:
     energies = confidences(0, 2, 2) * 30
     (axes,) = figures.confidence_boxes([BoxGroup("energy", "a", "b", energies, energies - 20)]).axes
     low, high = axes.get_ylim()
@@ -163,7 +167,7 @@ def by_hand(values: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("low", "high"), [(2, 2), (5, 0.3), (0.4, 4)])
-def test_the_density_is_the_sum_of_reflected_kernels(low, high):
+def test_the_density_is_the_sum_of_reflected_kernels(low: float, high: float) -> None:
     values = confidences(3, low, high, 1000)
     x, density = reflected_density(values)
     expected = by_hand(values, x)
@@ -173,7 +177,7 @@ def test_the_density_is_the_sum_of_reflected_kernels(low, high):
 
 
 @pytest.mark.parametrize("values", [[1.0] * 50, [0.0] * 50, [0.3], [0.0, 1.0], [1.0 - 1e-9, 1.0]])
-def test_equal_few_and_extreme_confidences_have_a_density_and_a_box(values):
+def test_equal_few_and_extreme_confidences_have_a_density_and_a_box(values: list[float]) -> None:
     x, density = reflected_density(np.array(values))
     assert density.mean() == pytest.approx(1, rel=1e-9)
     assert abs(x[density.argmax()] - np.array(values)).min() < 0.005
@@ -181,14 +185,14 @@ def test_equal_few_and_extreme_confidences_have_a_density_and_a_box(values):
     figures.confidence_boxes([BoxGroup("oe", "a", "b", values, values)]).draw_without_rendering()
 
 
-def test_densities_fill_the_grid_and_a_row_has_one_scale():
+def test_densities_fill_the_grid_and_a_row_has_one_scale() -> None:
     figure = drawn("densities")
     assert len(figure.axes) == 8
     for panel, axes in zip(panels(), figure.axes, strict=True):
         assert axes.get_title() == panel.title
         known, unknown = axes.lines
-        assert (known.get_ydata() == reflected_density(panel.conf_in)[1]).all()
-        assert (unknown.get_ydata() == reflected_density(panel.conf_out)[1]).all()
+        assert (known.get_ydata() == reflected_density(np.asarray(panel.conf_in))[1]).all()
+        assert (unknown.get_ydata() == reflected_density(np.asarray(panel.conf_out))[1]).all()
         assert known.get_label() == "CIFAR-100 (ID)"
         assert unknown.get_label() == {"isun": "iSUN (OOD)", "svhn": "SVHN (OOD)"}[panel.ood_name]
         assert axes.get_xlim() == (0, 1) and axes.get_ylim()[0] == 0
@@ -198,14 +202,14 @@ def test_densities_fill_the_grid_and_a_row_has_one_scale():
     assert {figure.get_supxlabel(), figure.get_supylabel()} == {"Confidence (higher: ID)", "Density"}
 
 
-def test_a_missing_panel_leaves_a_gap_and_the_one_above_keeps_its_axis():
+def test_a_missing_panel_leaves_a_gap_and_the_one_above_keeps_its_axis() -> None:
     figure = figures.densities([panel for panel in panels() if (panel.row, panel.column) != (3, 1)])
     assert [axes.get_visible() for axes in figure.axes] == [True] * 7 + [False]
     below = [axes.xaxis.get_tick_params()["labelbottom"] for axes in figure.axes[:7]]
     assert below == [False] * 5 + [True, True]
 
 
-def test_curves_of_the_paper_are_drawn_as_printed():
+def test_curves_of_the_paper_are_drawn_as_printed() -> None:
     figure = drawn("curves")
     grid = np.array(figure.axes).reshape(4, 3)
     assert [axes.get_title() for axes in grid[0]] == ["AUROC (%) ↑", "AUPR (%) ↑", "FPR95 (%) ↓"]
@@ -224,14 +228,14 @@ def test_curves_of_the_paper_are_drawn_as_printed():
     assert legend_of(figure) == ("Source: paper", ["AllConv", "WRN-40-2", "chosen margin"])
 
 
-def test_stars_at_the_same_place_are_both_seen():
+def test_stars_at_the_same_place_are_both_seen() -> None:
     axes = drawn("curves").axes[8]  # SVHN, FPR95: both networks reach 0 at 0.8
     below, above = sorted((s for s in axes.lines if s.get_marker() == "*"), key=lambda s: s.get_zorder())
     assert (below.get_xydata() == above.get_xydata()).all()
     assert below.get_markersize() > above.get_markersize()
 
 
-def test_a_sweep_is_one_row_in_the_order_of_the_tables_with_its_errors():
+def test_a_sweep_is_one_row_in_the_order_of_the_tables_with_its_errors() -> None:
     figure = drawn("sweep")
     assert [axes.get_title() for axes in figure.axes] == ["AUROC (%) ↑", "AUPR (%) ↑", "FPR95 (%) ↓"]
     assert figure.axes[0].get_ylabel() == "digits"
@@ -240,16 +244,16 @@ def test_a_sweep_is_one_row_in_the_order_of_the_tables_with_its_errors():
     assert ends == [(19.5, 20.5), (11.75, 12.25), (13.875, 14.125)]
 
 
-def test_a_sweep_without_choice_marks_none():
+def test_a_sweep_without_choice_marks_none() -> None:
     figure = figures.margin_curves([replace(curve, chosen=None, errors=None) for curve in sweep()])
     assert legend_of(figure)[1] == ["wrn-10-1"]
     assert not [line for axes in figure.axes for line in axes.lines if line.get_marker() == "*"]
 
 
-def test_sources_are_never_joined():
+def test_sources_are_never_joined() -> None:
     paper = [curve for curve in plots.paper_curves() if curve.id == "cifar10"]
     mine = [replace(curve, values=[v - 1 for v in curve.values], source="ours") for curve in paper]
-    figure = figures.margin_curves([*paper, *mine])
+    figure: Any = figures.margin_curves([*paper, *mine])
     title, labels = legend_of(figure)
     assert title == ""
     both = {f"{net} ({source})" for net in ("AllConv", "WRN-40-2") for source in ("paper", "ours")}
@@ -272,7 +276,7 @@ def test_sources_are_never_joined():
     ]
 
 
-def test_bars_of_the_paper_are_drawn_as_printed_and_a_cut_axis_says_so():
+def test_bars_of_the_paper_are_drawn_as_printed_and_a_cut_axis_says_so() -> None:
     figure = drawn("bars")
     assert [axes.get_ylabel() for axes in figure.axes] == ["AUROC (%) ↑", "AUPR (%) ↑", "FPR95 (%) ↓"]
     for axes, metric, start in zip(figure.axes, ("auroc", "aupr", "fpr95"), (80, 80, 0), strict=True):
@@ -289,7 +293,7 @@ def test_bars_of_the_paper_are_drawn_as_printed_and_a_cut_axis_says_so():
     assert legend_of(figure) == ("Source: paper", ["with margin bound", "without margin bound"])
 
 
-def test_bars_of_two_sources_stand_side_by_side():
+def test_bars_of_two_sources_stand_side_by_side() -> None:
     figure = drawn("bars of two sources")
     assert set(legend_of(figure)[1]) == {
         f"{w} margin bound ({s})" for w in ("with", "without") for s in ("paper", "ours")
@@ -301,8 +305,8 @@ def test_bars_of_two_sources_stand_side_by_side():
 
 
 @pytest.mark.parametrize(("value", "error", "start"), [(49.0, None, 0), (85.0, 3.0, 70), (0.0, float("nan"), 0)])
-def test_one_bar_alone(value, error, start):
-    figure = figures.bound_bars([BoundBar("digits", "auroc", False, value, error)])
+def test_one_bar_alone(value: float, error: float | None, start: int) -> None:
+    figure: Any = figures.bound_bars([BoundBar("digits", "auroc", False, value, error)])
     figure.draw_without_rendering()
     (axes,) = figure.axes
     (bar,) = axes.patches
@@ -310,7 +314,7 @@ def test_one_bar_alone(value, error, start):
     assert bar.get_y() + bar.get_height() == value
 
 
-def test_a_name_too_long_for_the_figure_keeps_its_legend():
+def test_a_name_too_long_for_the_figure_keeps_its_legend() -> None:
     bars = [replace(bar, source=source * 60) for source in "ab" for bar in plots.paper_bars()]
     assert len(legend_of(figures.bound_bars(bars))[1]) == 4
 
@@ -336,12 +340,12 @@ def test_a_name_too_long_for_the_figure_keeps_its_legend():
         (lambda: figures.confidence_boxes([BoxGroup("oe", "a", "b", [0.5], [np.nan])]), "oe on b .OOD. are missing"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_in_a_sentence(draw, words):
+def test_what_cannot_be_drawn_is_refused_in_a_sentence(draw: Callable[..., Any], words: str) -> None:
     with pytest.raises(MacsError, match=words):
         draw()
 
 
-def test_files_are_valid_and_their_text_is_text(tmp_path):
+def test_files_are_valid_and_their_text_is_text(tmp_path: Path) -> None:
     stem = tmp_path / "new" / "margin-0.5"
     paths = figures.save(drawn("sweep"), stem)
     assert [path.name for path in paths] == ["margin-0.5.svg", "margin-0.5.pdf", "margin-0.5.png"]
@@ -362,7 +366,7 @@ def test_files_are_valid_and_their_text_is_text(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["densities of one row", "bars"])
-def test_the_same_numbers_give_the_same_bytes(kind, tmp_path):
+def test_the_same_numbers_give_the_same_bytes(kind: str, tmp_path: Path) -> None:
     seen = drawn(kind)
     seen.draw_without_rendering()  # outside our style, as a notebook would
     figures.save(seen, tmp_path / "a")
@@ -370,7 +374,7 @@ def test_the_same_numbers_give_the_same_bytes(kind, tmp_path):
     assert all(first.read_bytes() == second.read_bytes() for first, second in pairs)
 
 
-def test_another_process_and_user_get_the_same_bytes(tmp_path):
+def test_another_process_and_user_get_the_same_bytes(tmp_path: Path) -> None:
     """Whatever the hash seed and matplotlibrc are; and matplotlib comes in only with the first figure."""
     (tmp_path / "matplotlibrc").write_text("font.size: 30\naxes.grid: True\nlines.linewidth: 9\n")
     code = (
@@ -386,7 +390,7 @@ def test_another_process_and_user_get_the_same_bytes(tmp_path):
         assert path.read_bytes() == path.with_stem("theirs").read_bytes()
 
 
-def test_the_users_settings_are_put_back():
+def test_the_users_settings_are_put_back() -> None:
     with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path"}):
         before = dict(matplotlib.rcParams)
         figure = DRAWN["sweep"]()
@@ -396,7 +400,7 @@ def test_the_users_settings_are_put_back():
     assert figure.axes[0].title.get_fontsize() == 8
 
 
-def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("matplotlib", "matplotlib.style"):
         monkeypatch.setitem(sys.modules, module, None)
     for draw in DRAWN.values():
@@ -404,13 +408,13 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
             draw()
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path):
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(MacsError, match="figure.svg"):
         figures.save(drawn("bars"), tmp_path / "file" / "figure")
 
 
-def test_series_differ_in_grey_as_well():
+def test_series_differ_in_grey_as_well() -> None:
     """Fills by lightness or hatch, lines by dashes and markers."""
     for axes in drawn("bars of two sources").axes:
         assert len({patch.get_hatch() for patch in axes.patches}) == 4

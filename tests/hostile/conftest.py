@@ -8,6 +8,7 @@ folders; then each is checked as a test of its own.
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from folder import finish, prepare
@@ -32,7 +33,7 @@ def workshop() -> Iterator[Workshop]:
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, workshop: Workshop) -> dict[Case, Outcome]:
     """What became of each case of the module."""
-    items = (item for item in request.session.items if getattr(item, "module", None) is request.module)
+    items: list[Any] = [item for item in request.session.items if getattr(item, "module", None) is request.module]
     cases = [item.callspec.params["case"] for item in items if "case" in getattr(item, "fixturenames", ())]
     return dict(zip(cases, workshop.run_all([case.call for case in cases]), strict=True))
 

@@ -19,7 +19,7 @@ for split, count, seed in (("train", 24, 1), ("val", 24, 2), ("test", 24, 3)):
         path = Path("mine", split, STRIPES[label], f"{i}.png")
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(path)
-np.save("outliers.npy", noise(24, seed=4).pixels)
+np.save("outliers.npy", noise(24, seed=4).pixels[:])
 Path("unknown").mkdir()
 for i, pixels in enumerate(noise(4, seed=5).pixels[:]):
     Image.fromarray(pixels).save(f"unknown/{i}.jpg")
@@ -103,6 +103,6 @@ def finish(folder: Path) -> None:
         (folder / name).chmod(0)
     (folder / "locked").chmod(0)
     (folder / "read-only").chmod(0o555)
-    for name in (b"new\nline.png", "\N{GRINNING FACE}.png".encode(), b"byte\xff.png", b"\x1b[31mred.png"):
+    for raw in (b"new\nline.png", "\N{GRINNING FACE}.png".encode(), b"byte\xff.png", b"\x1b[31mred.png"):
         (folder / "names").mkdir(exist_ok=True)
-        (folder / "names" / os.fsdecode(name)).write_bytes((folder / "good.png").read_bytes())
+        (folder / "names" / os.fsdecode(raw)).write_bytes((folder / "good.png").read_bytes())

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from cyclopts import App
 
-from macs.cli import app
+from macs.cli._app import app
 
 # A command line for each command on which everything but the option in question is in order, and cheap.
 TRAINING = "--id mine --size 16 --net wrn-10-1 --epochs 1 --batch-in 16 --precision float32"

@@ -162,7 +162,9 @@ def line(command: str, rest: list[str]) -> Call:
 
 @settings(max_examples=100, derandomize=True, database=None, deadline=None)
 @given(first=LINES, second=LINES)
-def test_random_words_get_one_sentence_at_most(workshop: Workshop, first, second) -> None:
+def test_random_words_get_one_sentence_at_most(
+    workshop: Workshop, first: tuple[str, list[str]], second: tuple[str, list[str]]
+) -> None:
     for outcome in workshop.run_all([line(*first), line(*second)]):
         helps = {"--help", "-h", "--version"} & set(outcome.call.arguments)
         can = helps or (outcome.call.arguments or ("",))[0] in (

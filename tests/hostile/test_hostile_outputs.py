@@ -47,8 +47,8 @@ CASES += [
     case("export", "detector.safetensors", "detector.safetensors", name="export over its own detector"),
     case("calibrate", "run", "--keep", "0.8", "--out", "file.txt", name="calibrate to a text file"),
 ]
-for out in ("closed", "/dev/full", "broken", "file"):
-    codes = {"closed": 2, "/dev/full": 2, "broken": (0, 141), "file": 0}[out]
+CODES: dict[str, int | tuple[int, ...]] = {"closed": 2, "/dev/full": 2, "broken": (0, 141), "file": 0}
+for out, codes in CODES.items():
     CASES += [
         case(*PREDICT, codes=codes, stdout=out, name=f"predict, standard output {out}"),
         case("data", "list", codes=codes, stdout=out, name=f"data list, standard output {out}"),

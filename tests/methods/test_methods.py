@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,8 @@ class Counting(nn.Module):
 
     def __init__(self, classes: int = 4) -> None:
         super().__init__()
-        self.fc, self.seen = nn.Linear(3 * 8 * 8, classes), []
+        self.fc = nn.Linear(3 * 8 * 8, classes)
+        self.seen: list[Tensor] = []
 
     def forward(self, pixels: Tensor) -> Tensor:
         self.seen.append(pixels.detach().clone())
@@ -47,14 +49,14 @@ def gradients(net: nn.Module, loss: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(loss, list(net.parameters())))
 
 
-def test_the_files_are_the_methods():
+def test_the_files_are_the_methods() -> None:
     assert methods.available() == sorted(METHODS) == ["divoe", "energy", "macs", "mixoe", "msp", "oe"]
 
 
 @pytest.mark.parametrize(
     ("name", "options"), [("msp", {}), ("oe", {}), ("energy", {}), ("macs", {}), ("mixoe", {"joint": True})]
 )
-def test_images_and_outliers_share_one_forward_pass(name, options, net):
+def test_images_and_outliers_share_one_forward_pass(name: str, options: dict[str, bool], net: Counting) -> None:
     pair = batch()
     method = methods.build(name, options).prepare(net, pair)
     net.seen.clear()
@@ -62,7 +64,7 @@ def test_images_and_outliers_share_one_forward_pass(name, options, net):
     assert [len(seen) for seen in net.seen] == [16]
 
 
-def test_macs_at_margin_zero_is_outlier_exposure_to_the_bit(net):
+def test_macs_at_margin_zero_is_outlier_exposure_to_the_bit(net: Counting) -> None:
     with_margin = MarginBoundedConfidence(margin=0.0).step(net, batch())
     without = OutlierExposure().step(net, batch())
     assert with_margin.loss.item() == without.loss.item()
@@ -72,7 +74,7 @@ def test_macs_at_margin_zero_is_outlier_exposure_to_the_bit(net):
 
 @pytest.mark.parametrize("variant", ["margin", "hinge", "unbounded"])
 @pytest.mark.parametrize("reduction", ["mean", "paper"])
-def test_macs_is_its_equations_written_out(variant, reduction):
+def test_macs_is_its_equations_written_out(variant: Any, reduction: Any) -> None:
     torch.manual_seed(3)
     logits_in, logits_out = torch.randn(5, 4).double() * 2, torch.randn(7, 4).double()
     labels = torch.randint(4, (5,))
@@ -91,15 +93,18 @@ def test_macs_is_its_equations_written_out(variant, reduction):
     assert method.loss(logits_in, labels, logits_out).item() == pytest.approx(expected.item(), rel=1e-12)
 
 
-def test_only_the_hinge_pushes_a_pair_whose_outlier_is_more_confident():
-    for variant, pushed in (("margin", False), ("hinge", True)):
+def test_only_the_hinge_pushes_a_pair_whose_outlier_is_more_confident() -> None:
+    for method, pushed in (
+        (MarginBoundedConfidence(0.5, variant="margin"), False),
+        (MarginBoundedConfidence(0.5, variant="hinge"), True),
+    ):
         unsure, confident = torch.tensor([0.3], requires_grad=True), torch.tensor([0.9], requires_grad=True)
-        MarginBoundedConfidence(0.5, variant=variant).penalty(unsure, confident).backward()
+        method.penalty(unsure, confident).backward()
         assert unsure.grad is not None and confident.grad is not None
         assert (unsure.grad.item() < 0) == (confident.grad.item() > 0) == pushed
 
 
-def test_energy_margins_come_from_the_network_when_none_are_given(net):
+def test_energy_margins_come_from_the_network_when_none_are_given(net: Counting) -> None:
     pair = batch()
     prepared = EnergyBounded().prepare(net, pair)
 
@@ -112,14 +117,14 @@ def test_energy_margins_come_from_the_network_when_none_are_given(net):
     assert net.training
 
 
-def test_energy_has_no_outlier_exposure_term():
+def test_energy_has_no_outlier_exposure_term() -> None:
     logits = torch.zeros(4, 4)
     # All energies are -log 4; with margins that they satisfy only the cross-entropy is left.
     loss = EnergyBounded(m_in=0.0, m_out=-5.0).loss(logits, torch.arange(4), logits)
     assert loss.item() == pytest.approx(math.log(4))
 
 
-def test_mixup_is_cross_entropy_to_the_soft_target(net, monkeypatch):
+def test_mixup_is_cross_entropy_to_the_soft_target(net: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = batch(n_in=4, n_out=6)
     lam = 0.3
     monkeypatch.setattr(torch.distributions.Beta, "sample", lambda self: torch.tensor(lam, dtype=torch.float64))
@@ -132,14 +137,14 @@ def test_mixup_is_cross_entropy_to_the_soft_target(net, monkeypatch):
     assert step.loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_mixoe_shows_the_network_id_images_first_and_mixed_images_alone(net):
+def test_mixoe_shows_the_network_id_images_first_and_mixed_images_alone(net: Counting) -> None:
     pair = batch(n_in=4, n_out=6)
     MixtureOutlierExposure().step(net, pair)
     assert [len(seen) for seen in net.seen] == [4, 6]
     assert torch.equal(net.seen[0], pair.images)
 
 
-def test_mixoe_normalises_id_and_mixed_images_by_their_own_statistics(monkeypatch):
+def test_mixoe_normalises_id_and_mixed_images_by_their_own_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(2)
     net = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
     pair = batch(n_in=4, n_out=6)
@@ -154,7 +159,7 @@ def test_mixoe_normalises_id_and_mixed_images_by_their_own_statistics(monkeypatc
     torch.testing.assert_close(step.logits_out, alone(pair.outliers))
 
 
-def test_cutmix_reports_the_area_that_is_left():
+def test_cutmix_reports_the_area_that_is_left() -> None:
     torch.manual_seed(0)
     images, outliers = torch.zeros(2, 3, 16, 16), torch.ones(2, 3, 16, 16)
     for lam in (0.0, 0.1, 0.5, 0.9, 1.0):
@@ -163,7 +168,7 @@ def test_cutmix_reports_the_area_that_is_left():
             assert left == pytest.approx(1 - mixed.mean().item())
 
 
-def test_divoe_moves_half_of_the_outliers_uphill_inside_ball_and_pixels(net):
+def test_divoe_moves_half_of_the_outliers_uphill_inside_ball_and_pixels(net: Counting) -> None:
     pair = batch(n_out=10)
     method = DiversifiedOutlierExposure(eps=0.05)
     torch.manual_seed(5)
@@ -178,7 +183,7 @@ def test_divoe_moves_half_of_the_outliers_uphill_inside_ball_and_pixels(net):
     assert net.fc.weight.grad is None and net.training
 
 
-def test_divoe_looks_for_hard_outliers_in_evaluation_mode():
+def test_divoe_looks_for_hard_outliers_in_evaluation_mode() -> None:
     class Modes(Counting):
         def forward(self, pixels: Tensor) -> Tensor:
             modes.append(self.training)
@@ -189,7 +194,7 @@ def test_divoe_looks_for_hard_outliers_in_evaluation_mode():
     assert modes == [False, False, False, True]
 
 
-def test_a_recipe_sets_the_fields_of_its_method():
+def test_a_recipe_sets_the_fields_of_its_method() -> None:
     method = methods.build("macs", Recipe(margin=0.2, options={"weight": 1, "variant": "hinge"}).options)
     assert method == MarginBoundedConfidence(margin=0.2, weight=1.0, variant="hinge")
 
@@ -203,7 +208,7 @@ class Plain(methods.Method):
     strength: float = 1.0
 
 
-def test_settings_hold_however_a_method_is_made():
+def test_settings_hold_however_a_method_is_made() -> None:
     assert OutlierExposure(weight=1).weight == 1.0
     with pytest.raises(MacsError, match="weight must be a number, not nan"):
         OutlierExposure(weight=math.nan)
@@ -235,12 +240,12 @@ def test_settings_hold_however_a_method_is_made():
         ("math:pi", {}, "subclass of macs.methods.Method"),
     ],
 )
-def test_what_does_not_fit_is_refused(name, settings, words):
+def test_what_does_not_fit_is_refused(name: str, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(MacsError, match=words):
         methods.build(name, settings)
 
 
-def test_a_method_is_built_again_from_its_name_and_settings():
+def test_a_method_is_built_again_from_its_name_and_settings() -> None:
     for name in methods.available():
         made = methods.build(name)
         assert methods.name_of(made) == name and methods.build(name, methods.settings_of(made)) == made
@@ -252,6 +257,6 @@ def test_a_method_is_built_again_from_its_name_and_settings():
     ("options", "limit"),
     [({}, 0.3), ({"variant": "hinge"}, None), ({"variant": "unbounded"}, None), ({"reduction": "paper"}, None)],
 )
-def test_a_method_says_where_it_stops_pushing(options, limit):
+def test_a_method_says_where_it_stops_pushing(options: dict[str, Any], limit: float | None) -> None:
     assert MarginBoundedConfidence(margin=0.3, **options).gap_limit == limit
     assert OutlierExposure().gap_limit is None

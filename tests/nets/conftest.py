@@ -1,6 +1,7 @@
 """A network in which every parameter matters: fresh ones have batch norms that do nothing."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +11,13 @@ from macs import nets
 
 
 @pytest.fixture
-def shaken() -> Callable[..., nn.Module]:
+def shaken() -> Callable[..., nets.Net]:
     """`shaken(name, ...)` builds a float64 network in evaluation mode whose batch norms are random."""
 
-    def build(name: str, classes: int = 5, seed: int = 0, **options: float) -> nn.Module:
+    def build(name: str, classes: int = 5, seed: int = 0, **options: Any) -> nets.Net:
         torch.manual_seed(seed)
         net = nets.build(name, classes, **options).double().eval()
+        assert isinstance(net, nets.Net)
         for module in net.modules():
             if isinstance(module, nn.BatchNorm2d):
                 for tensor in (module.weight.data, module.running_var):

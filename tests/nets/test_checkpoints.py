@@ -7,21 +7,24 @@ import pickle
 import sys
 import types
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from macs import MacsError, nets
+from macs.data.preparation import Normalisation
 
 
 class Tied(nn.Module):
     """A user's network, with two names for one weight."""
 
-    def __init__(self, classes):
+    def __init__(self, classes: int) -> None:
         super().__init__()
         self.first = nn.Linear(classes, classes, bias=False)
         self.second = nn.Linear(classes, classes, bias=False)
@@ -31,55 +34,59 @@ class Tied(nn.Module):
 class Bomb:
     """Unpickled, it would create a file."""
 
-    def __init__(self, path):
+    def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Path]]:
         return Path.touch, (self.path,)
 
 
 @pytest.fixture
-def net():
+def net() -> nets.Net:
     torch.manual_seed(1)
-    return nets.build("wrn-10-1", classes=10, dropout=0.2)
+    made = nets.build("wrn-10-1", classes=10, dropout=0.2)
+    assert isinstance(made, nets.Net)
+    return made
 
 
 @pytest.fixture
-def tied_name(monkeypatch):
-    module = types.ModuleType("users_checkpoints")
+def tied_name(monkeypatch: pytest.MonkeyPatch) -> str:
+    module: Any = types.ModuleType("users_checkpoints")
     module.Tied = Tied
     monkeypatch.setitem(sys.modules, "users_checkpoints", module)
     return "users_checkpoints:Tied"
 
 
-def equal(one, other):
-    one, other = one.state_dict(), other.state_dict()
-    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+def equal(one: nn.Module, other: nn.Module) -> bool:
+    ours, theirs = one.state_dict(), other.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
-def test_our_files_know_what_they_hold(net, tmp_path):
-    nets.save(net.to(memory_format=torch.channels_last), tmp_path / "new" / "net.safetensors")
+def test_our_files_know_what_they_hold(net: nets.Net, tmp_path: Path) -> None:
+    cast(Any, net).to(memory_format=torch.channels_last)
+    nets.save(net, tmp_path / "new" / "net.safetensors")
     for path in (tmp_path / "new" / "net.safetensors", tmp_path / "new"):
         loaded = nets.load(path)
         assert equal(loaded, net)
+        assert isinstance(loaded, nets.Net)
         assert (loaded.name, loaded.classes, loaded.dropout) == ("wrn-10-1", 10, 0.2)
     assert nets.load(tmp_path / "new", dropout=0.0).dropout == 0
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["net.safetensors"]
 
 
-def test_a_dropout_of_integer_zero_comes_back(net, tmp_path):
+def test_a_dropout_of_integer_zero_comes_back(net: nets.Net, tmp_path: Path) -> None:
     nets.set_dropout(net, 0)
     nets.save(net, tmp_path / "net.safetensors")
     assert nets.load(tmp_path).dropout == 0
 
 
-def test_the_same_network_gives_the_same_bytes(net, tmp_path):
+def test_the_same_network_gives_the_same_bytes(net: nets.Net, tmp_path: Path) -> None:
     for name in ("a.safetensors", "b.safetensors"):
         nets.save(net, tmp_path / name)
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
 
-def test_the_label_is_json_that_other_tools_can_read(net, tmp_path):
+def test_the_label_is_json_that_other_tools_can_read(net: nets.Net, tmp_path: Path) -> None:
     nets.save(net, tmp_path / "net.safetensors")
     with (tmp_path / "net.safetensors").open("rb") as file:  # the format: the header's length in 8 bytes, then JSON
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
@@ -92,7 +99,7 @@ def test_the_label_is_json_that_other_tools_can_read(net, tmp_path):
     assert label == {**expected, "class_names": []}
 
 
-def test_class_names_travel_with_the_weights(net, tmp_path):
+def test_class_names_travel_with_the_weights(net: nets.Net, tmp_path: Path) -> None:
     names = ("cat", "dog", "Käfer", *map(str, range(7)))
     nets.save(net, tmp_path / "net.safetensors", names)
     assert nets.class_names(tmp_path / "net.safetensors") == nets.class_names(tmp_path) == names
@@ -107,14 +114,14 @@ def test_class_names_travel_with_the_weights(net, tmp_path):
         nets.class_names(tmp_path / "absent.safetensors")
 
 
-def test_files_of_version_1_load(net, tmp_path):
+def test_files_of_version_1_load(net: nets.Net, tmp_path: Path) -> None:
     label = {"format": "macs-net", "version": 1, "name": "wrn-10-1", "classes": 10, "dropout": 0.2}
     safetensors.torch.save_file(net.state_dict(), tmp_path / "net.safetensors", {"macs": json.dumps(label)})
     assert equal(nets.load(tmp_path), net)
     assert nets.class_names(tmp_path) == ()
 
 
-def test_files_of_version_2_load_with_their_normalisation(net, tmp_path):
+def test_files_of_version_2_load_with_their_normalisation(net: nets.Net, tmp_path: Path) -> None:
     label = {"format": "macs-net", "version": 2, "name": "wrn-10-1", "classes": 10, "dropout": 0.2, "class_names": []}
     label["normalisation"] = {"mean": [0.5, 0.25, 0.125], "std": [0.5, 0.5, 1.0]}
     safetensors.torch.save_file(net.state_dict(), tmp_path / "net.safetensors", {"macs": json.dumps(label)})
@@ -126,8 +133,8 @@ def test_files_of_version_2_load_with_their_normalisation(net, tmp_path):
 
 
 @pytest.mark.usefixtures("tied_name")
-def test_the_preparation_of_a_users_own_network_travels_too(tmp_path):
-    net = nets.build("users_checkpoints:Tied", 2)
+def test_the_preparation_of_a_users_own_network_travels_too(tmp_path: Path) -> None:
+    net: Any = nets.build("users_checkpoints:Tied", 2)
     assert nets.preparation_of(net) is None
     net.preparation = nets.Preparation(24, 28, "bicubic")
     nets.save(net, tmp_path / "net.safetensors")
@@ -137,7 +144,7 @@ def test_the_preparation_of_a_users_own_network_travels_too(tmp_path):
 @pytest.mark.parametrize("suffix", ["pt", "ckpt"])
 @pytest.mark.parametrize("wrapper", [None, "state_dict", "model", "net", "model_state_dict", "ema", "my_own"])
 @pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.module.", "model.backbone.", "encoder.net."])
-def test_public_files_load(net, tmp_path, suffix, wrapper, prefix):
+def test_public_files_load(net: nets.Net, tmp_path: Path, suffix: str, wrapper: str | None, prefix: str) -> None:
     state = {prefix + key: value for key, value in net.state_dict().items()}
     path = tmp_path / f"public.{suffix}"
     torch.save({wrapper: state, "epoch": 3} if wrapper else state, path)
@@ -155,7 +162,7 @@ def test_public_files_load(net, tmp_path, suffix, wrapper, prefix):
         ("densenet-121", "fc.weight", "linear.weight"),
     ],
 )
-def test_public_names_become_ours(tmp_path, name, ours, public):
+def test_public_names_become_ours(tmp_path: Path, name: str, ours: str, public: str) -> None:
     net = nets.build(name, classes=3)
     renames = (("trunk.", "features."), ("fc.", "classifier.")) if name == "allconv" else (("fc.", "linear."),)
     state = net.state_dict()
@@ -168,13 +175,13 @@ def test_public_names_become_ours(tmp_path, name, ours, public):
     assert equal(loaded, net)
 
 
-def test_a_prefix_that_the_network_has_stays(tmp_path, monkeypatch):
+def test_a_prefix_that_the_network_has_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Wrapped(nn.Module):
-        def __init__(self, classes):
+        def __init__(self, classes: int) -> None:
             super().__init__()
             self.model = nn.Sequential(nn.Flatten(), nn.Linear(3, classes))
 
-    module = types.ModuleType("users_wrapped")
+    module: Any = types.ModuleType("users_wrapped")
     module.Wrapped = Wrapped
     monkeypatch.setitem(sys.modules, "users_wrapped", module)
     net = Wrapped(2)
@@ -183,19 +190,19 @@ def test_a_prefix_that_the_network_has_stays(tmp_path, monkeypatch):
         assert equal(nets.load(tmp_path / "net.pt", "users_wrapped:Wrapped", 2), net)
 
 
-def test_averaged_and_compiled_models_and_wrappers_in_wrappers_load(net, tmp_path):
+def test_averaged_and_compiled_models_and_wrappers_in_wrappers_load(net: nets.Net, tmp_path: Path) -> None:
     averaged = torch.optim.swa_utils.AveragedModel(net)
     optimizer = torch.optim.SGD(net.parameters(), momentum=0.9)
     torch.save({"model": {"state_dict": averaged.state_dict()}, "optimizer": optimizer.state_dict()}, tmp_path / "a.pt")
     assert equal(nets.load(tmp_path / "a.pt", "wrn-10-1", 10), net)
-    endless = {"epoch": 3}
+    endless: dict[str, Any] = {"epoch": 3}
     endless["model"] = endless
     torch.save(endless, tmp_path / "endless.pt")
     with pytest.raises(MacsError, match="something other than a state dict"):
         nets.load(tmp_path / "endless.pt", "wrn-10-1", 10)
 
 
-def test_resnets_of_timm_and_torchvision(tmp_path):
+def test_resnets_of_timm_and_torchvision(tmp_path: Path) -> None:
     net = nets.build("resnet-18", classes=3)
     theirs = {key.replace("shortcut", "downsample"): value for key, value in net.state_dict().items()}
     assert "layer2.0.downsample.1.running_mean" in theirs
@@ -213,8 +220,8 @@ OTHER = nets.Normalisation((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
 
 
 @pytest.mark.parametrize("given", ["openood-cifar100", OTHER])
-def test_normalisation_travels_with_the_weights(tmp_path, given):
-    net = nets.build("wrn-10-1", classes=2, normalisation=given).eval()
+def test_normalisation_travels_with_the_weights(tmp_path: Path, given: Normalisation | str) -> None:
+    net: Any = nets.build("wrn-10-1", classes=2, normalisation=given).eval()
     values = nets.NORMALISATIONS[given] if isinstance(given, str) else given
     pixels = torch.rand(2, 3, 8, 8)
     mean, std = (torch.tensor(part)[:, None, None] for part in (values.mean, values.std))
@@ -228,18 +235,18 @@ def test_normalisation_travels_with_the_weights(tmp_path, given):
     assert not torch.equal(nets.load(tmp_path, normalisation="none").eval()(pixels), net(pixels))
 
 
-def test_a_normalisation_changed_by_hand_is_saved(net, tmp_path):
+def test_a_normalisation_changed_by_hand_is_saved(net: nets.Net, tmp_path: Path) -> None:
     net.normalise.mean.fill_(0.25)
     net.normalise.std = torch.tensor(0.75)
     nets.save(net, tmp_path / "net.safetensors")
-    assert nets.load(tmp_path).preparation.normalisation == nets.Normalisation((0.25,) * 3, (0.75,) * 3)
-    net.normalise = nn.Identity()
+    assert nets.preparation_of(nets.load(tmp_path)).normalisation == nets.Normalisation((0.25,) * 3, (0.75,) * 3)
+    cast(Any, net).normalise = nn.Identity()
     with pytest.raises(MacsError, match=r"replaced by Identity; make it a nets.Normalise"):
         nets.save(net, tmp_path / "net.safetensors")
 
 
 @pytest.mark.parametrize(("name", "warns"), [("resnet-18", True), ("densenet-121", True), ("wrn-10-1", False)])
-def test_a_file_that_may_expect_another_normalisation_is_pointed_out(tmp_path, name, warns):
+def test_a_file_that_may_expect_another_normalisation_is_pointed_out(tmp_path: Path, name: str, warns: bool) -> None:
     path = tmp_path / "best.ckpt"
     torch.save(nets.build(name, classes=2).state_dict(), path)
     with warnings.catch_warnings(record=True) as caught:
@@ -254,19 +261,19 @@ def test_a_file_that_may_expect_another_normalisation_is_pointed_out(tmp_path, n
 
 
 @pytest.mark.usefixtures("tied_name")
-def test_normalisations_that_are_refused(tmp_path):
+def test_normalisations_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MacsError, match="no normalisation called 'openood' .*did you mean 'openood-cifar10'"):
         nets.build("wrn-10-1", 2, normalisation="openood")
     for mean in ((0.1, 0.2), (0.1, 0.2, 125.0), (0.1, 0.2, -0.1), (0.1, 0.2, float("nan")), 0.5, ("a", "b", "c")):
         with pytest.raises(MacsError, match=r"mean(\[\d\])? must be (a list of 3|a number|at least 0 and at most 1)"):
-            nets.build("wrn-10-1", 2, normalisation=nets.Normalisation(mean, (1, 1, 1)))
+            nets.build("wrn-10-1", 2, normalisation=nets.Normalisation(cast(Any, mean), (1, 1, 1)))
     with pytest.raises(MacsError, match=r"std\[1\] must be above 0"):
         nets.build("wrn-10-1", 2, normalisation=nets.Normalisation((0, 0, 0), (1, 0, 1)))
     with pytest.raises(MacsError, match="normalises its pixels itself"):
         nets.build("users_checkpoints:Tied", 2, normalisation="oe")
 
 
-ODD = {
+ODD: dict[str, Callable[[Tensor], Tensor]] = {
     "sparse": lambda x: x.to_sparse(),
     "quantised": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
     "without values": lambda x: x.to("meta"),
@@ -280,7 +287,7 @@ ODD = {
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("kind", ODD)
-def test_tensors_of_another_kind_are_refused(net, tmp_path, kind):
+def test_tensors_of_another_kind_are_refused(net: nets.Net, tmp_path: Path, kind: str) -> None:
     state = net.state_dict()
     key = "block3.layer.0.conv2.weight"
     torch.save({**state, key: ODD[kind](state[key])}, tmp_path / "odd.pt")
@@ -289,13 +296,13 @@ def test_tensors_of_another_kind_are_refused(net, tmp_path, kind):
     assert key in str(caught.value)
 
 
-def test_half_precision_loads(net, tmp_path):
+def test_half_precision_loads(net: nets.Net, tmp_path: Path) -> None:
     torch.save({key: value.half() for key, value in net.state_dict().items()}, tmp_path / "half.pt")
     loaded = nets.load(tmp_path / "half.pt", "wrn-10-1", 10)
-    assert torch.equal(loaded.fc.weight, net.fc.weight.half().float())
+    assert torch.equal(loaded.get_parameter("fc.weight"), net.head.weight.half().float())
 
 
-def test_what_is_no_file_is_refused(tmp_path):
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.pt")
     for read in (nets.class_names, lambda path: nets.load(path, "wrn-10-1", 10)):
         with pytest.raises(MacsError, match="is a FIFO, not a checkpoint"):
@@ -311,14 +318,14 @@ def test_what_is_no_file_is_refused(tmp_path):
         nets.load(tmp_path)
 
 
-def test_files_older_than_the_counting_of_batches_load(net, tmp_path):
+def test_files_older_than_the_counting_of_batches_load(net: nets.Net, tmp_path: Path) -> None:
     old = {key: value for key, value in net.state_dict().items() if not key.endswith("num_batches_tracked")}
     assert len(old) < len(net.state_dict())
     torch.save(old, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     assert equal(nets.load(tmp_path / "old.pt", "wrn-10-1", classes=10), net)
 
 
-def test_a_users_network_is_loaded_by_the_name_that_the_user_gives(tmp_path, tied_name):
+def test_a_users_network_is_loaded_by_the_name_that_the_user_gives(tmp_path: Path, tied_name: str) -> None:
     net, path = Tied(classes=3), tmp_path / "mine.safetensors"
     nets.save(net, path)
     assert equal(nets.load(path, tied_name, classes=3), net)
@@ -328,7 +335,7 @@ def test_a_users_network_is_loaded_by_the_name_that_the_user_gives(tmp_path, tie
         nets.load(path, tied_name)
 
 
-def test_a_name_in_a_file_imports_nothing(net, tmp_path, monkeypatch):
+def test_a_name_in_a_file_imports_nothing(net: nets.Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sly.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
     monkeypatch.chdir(tmp_path)
     label = {"format": "macs-net", "version": 1, "name": "sly:Net", "classes": 2, "dropout": None}
@@ -338,7 +345,7 @@ def test_a_name_in_a_file_imports_nothing(net, tmp_path, monkeypatch):
     assert not Path("ran").exists()
 
 
-def test_safetensors_of_others_need_a_name(net, tmp_path):
+def test_safetensors_of_others_need_a_name(net: nets.Net, tmp_path: Path) -> None:
     safetensors.torch.save_file(net.state_dict(), tmp_path / "theirs.safetensors")
     assert equal(nets.load(tmp_path / "theirs.safetensors", "wrn-10-1", 10), net)
     with pytest.raises(MacsError, match="does not say what it holds"):
@@ -346,7 +353,7 @@ def test_safetensors_of_others_need_a_name(net, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["pt", "safetensors"])
-def test_files_that_do_not_fit_say_why(net, tmp_path, suffix):
+def test_files_that_do_not_fit_say_why(net: nets.Net, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"net.{suffix}"
     if suffix == "pt":
         torch.save(net.state_dict(), path)
@@ -369,7 +376,7 @@ def test_files_that_do_not_fit_say_why(net, tmp_path, suffix):
         nets.load(tmp_path / "wider.pt", "wrn-10-2", classes=10)
 
 
-def test_missing_files_and_folders(tmp_path):
+def test_missing_files_and_folders(tmp_path: Path) -> None:
     with pytest.raises(MacsError, match="no checkpoint at"):
         nets.load(tmp_path / "absent.pt", "wrn-10-1", 10)
     with pytest.raises(MacsError, match=r"no net\.safetensors in"):
@@ -378,7 +385,7 @@ def test_missing_files_and_folders(tmp_path):
 
 @pytest.mark.parametrize("name", ["net.safetensors", "net.pt", "legacy.pt"])
 @pytest.mark.parametrize("share", [0.0, 0.0001, 0.01, 0.5, 0.99])
-def test_truncated_files_are_damaged(net, tmp_path, name, share):
+def test_truncated_files_are_damaged(net: nets.Net, tmp_path: Path, name: str, share: float) -> None:
     path = tmp_path / name
     if path.suffix == ".pt":
         torch.save(net.state_dict(), path, _use_new_zipfile_serialization=name == "net.pt")
@@ -391,21 +398,21 @@ def test_truncated_files_are_damaged(net, tmp_path, name, share):
 
 @pytest.mark.parametrize("name", ["other.pt", "other.safetensors"])
 @pytest.mark.parametrize("content", [b"# A readme, not a checkpoint\n" * 9, b"\x89PNG\r\n\x1a\n" + bytes(range(256))])
-def test_files_of_another_kind(tmp_path, name, content):
+def test_files_of_another_kind(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(MacsError, match=f"{name} is damaged or not a checkpoint"):
         nets.load(tmp_path / name, "wrn-10-1", 10)
 
 
 @pytest.mark.parametrize("content", [3, [torch.zeros(2)], {}, {"epoch": 3}, {"state_dict": {}}, {1: torch.zeros(2)}])
-def test_other_things_that_torch_saves(tmp_path, content):
+def test_other_things_that_torch_saves(tmp_path: Path, content: Any) -> None:
     torch.save(content, tmp_path / "other.pt")
     with pytest.raises(MacsError, match="something other than a state dict"):
         nets.load(tmp_path / "other.pt", "wrn-10-1", 10)
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_a_pickle_that_wants_to_run_code_is_refused_and_does_not_run(tmp_path, legacy):
+def test_a_pickle_that_wants_to_run_code_is_refused_and_does_not_run(tmp_path: Path, legacy: bool) -> None:
     path, trace = tmp_path / "bomb.pt", tmp_path / "exploded"
     torch.save({"state_dict": Bomb(trace)}, path, _use_new_zipfile_serialization=not legacy)
     with pytest.raises(MacsError, match="can run code, and is refused"):
@@ -415,15 +422,15 @@ def test_a_pickle_that_wants_to_run_code_is_refused_and_does_not_run(tmp_path, l
     assert trace.exists()  # so the file was live
 
 
-def test_a_whole_pickled_network_is_refused(net, tmp_path):
+def test_a_whole_pickled_network_is_refused(net: nets.Net, tmp_path: Path) -> None:
     torch.save(net, tmp_path / "whole.pt")
     with pytest.raises(MacsError, match=r"save net\.state_dict\(\) there instead"):
         nets.load(tmp_path / "whole.pt", "wrn-10-1", 10)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_refused(net, tmp_path, value):
-    net.block2.layer[0].conv1.weight.data[3, 2, 1, 0] = value
+def test_weights_that_are_not_finite_are_refused(net: nets.Net, tmp_path: Path, value: float) -> None:
+    net.get_parameter("block2.layer.0.conv1.weight").data[3, 2, 1, 0] = value
     torch.save(net.state_dict(), tmp_path / "net.pt")
     with pytest.raises(MacsError, match=r"not finite \(block2.layer.0.conv1.weight\)"):
         nets.load(tmp_path / "net.pt", "wrn-10-1", 10)
@@ -449,7 +456,7 @@ def test_weights_that_are_not_finite_are_refused(net, tmp_path, value):
         ({"name": "wrn-x"}, "There is no network called 'wrn-x'"),
     ],
 )
-def test_labels_that_are_wrong(net, tmp_path, label, complaint):
+def test_labels_that_are_wrong(net: nets.Net, tmp_path: Path, label: dict[str, Any], complaint: str) -> None:
     whole = {"format": "macs-net", "version": 1, "name": "wrn-10-1", "classes": 10, "dropout": 0.2} | label
     path = tmp_path / "net.safetensors"
     safetensors.torch.save_file(net.state_dict(), path, {"macs": json.dumps(whole)})
@@ -457,7 +464,7 @@ def test_labels_that_are_wrong(net, tmp_path, label, complaint):
         nets.load(path)
 
 
-def headed(header):
+def headed(header: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header
 
 
@@ -475,7 +482,7 @@ def headed(header):
         (2**63).to_bytes(8, "little") + b"{}",
     ],
 )
-def test_forged_headers_are_damage(tmp_path, content):
+def test_forged_headers_are_damage(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "net.safetensors").write_bytes(content)
     for read in (nets.load, nets.class_names):
         with pytest.raises(MacsError, match="damaged or not a checkpoint"):
@@ -483,30 +490,32 @@ def test_forged_headers_are_damage(tmp_path, content):
 
 
 @pytest.mark.parametrize("label", ["3", "[]", "null", '"macs-net"'])
-def test_labels_that_are_no_object(net, tmp_path, label):
+def test_labels_that_are_no_object(net: nets.Net, tmp_path: Path, label: str) -> None:
     safetensors.torch.save_file(net.state_dict(), tmp_path / "net.safetensors", {"macs": label})
     with pytest.raises(MacsError, match="label that macs did not write"):
         nets.load(tmp_path)
 
 
-def test_only_safetensors_are_written(net, tmp_path):
+def test_only_safetensors_are_written(net: nets.Net, tmp_path: Path) -> None:
     with pytest.raises(MacsError, match=r"end in \.safetensors"):
         nets.save(net, tmp_path / "net.pt")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(net, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(
+    net: nets.Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "net.safetensors"
     nets.save(net, path)
     before = path.read_bytes()
 
-    def half(self, content):
+    def half(self: Path, content: bytes) -> None:
         with self.open("wb") as file:
             file.write(content[: len(content) // 2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", half)
-    nn.init.zeros_(net.fc.weight)
+    nn.init.zeros_(net.head.weight)
     with pytest.raises(MacsError, match="No space left on device"):
         nets.save(net, path)
     assert path.read_bytes() == before
@@ -514,7 +523,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(net, tmp_path, monkeyp
 
 
 @pytest.mark.data
-def test_a_public_classifier_keeps_its_accuracy(data_root, public_weights):
+def test_a_public_classifier_keeps_its_accuracy(data_root: Path, public_weights: str) -> None:
     net = nets.load(public_weights, "wrn-40-2", classes=10).eval()
     with (data_root / "cifar-10-batches-py" / "test_batch").open("rb") as file:
         batch = pickle.load(file, encoding="bytes")

@@ -3,11 +3,13 @@
 import sys
 import textwrap
 import types
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from macs import MacsError, nets
 from macs.nets.wrn import WideResNet
@@ -21,18 +23,18 @@ PARAMETERS = {  # with 10, 100 and 1000 classes, as published
 
 
 class Mine(nn.Module):
-    def __init__(self, classes, dropout=0.1):
+    def __init__(self, classes: int, dropout: float = 0.1) -> None:
         super().__init__()
         self.classes, self.rate = classes, dropout
         self.body = nn.Linear(3, classes)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return self.body(x.mean(dim=(2, 3)))
 
 
 @pytest.fixture
-def users_module(monkeypatch):
-    module = types.ModuleType("users_networks")
+def users_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = types.ModuleType("users_networks")
     module.Mine = Mine
     module.plain = lambda classes: nn.Linear(1, classes)
     module.no_module = lambda classes: "not a network"
@@ -44,14 +46,14 @@ def users_module(monkeypatch):
 
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize(("column", "classes"), [(0, 10), (1, 100), (2, 1000)])
-def test_parameters_are_as_many_as_published(name, column, classes):
+def test_parameters_are_as_many_as_published(name: str, column: int, classes: int) -> None:
     with torch.device("meta"):
         net = nets.build(name, classes)
     assert sum(parameter.numel() for parameter in net.parameters()) == PARAMETERS[name][column]
-    assert (net.name, net.classes) == (name, classes)
+    assert isinstance(net, nets.Net) and (net.name, net.classes) == (name, classes)
 
 
-def test_every_name_on_offer_can_be_built():
+def test_every_name_on_offer_can_be_built() -> None:
     assert set(PARAMETERS) <= set(nets.available())
     for name in nets.available():
         with torch.device("meta"):
@@ -78,13 +80,13 @@ def test_every_name_on_offer_can_be_built():
         ("vit", "There is no network"),
     ],
 )
-def test_mistaken_names_are_told_what_to_write(name, hint):
+def test_mistaken_names_are_told_what_to_write(name: str, hint: str) -> None:
     with pytest.raises(MacsError, match=hint) as caught:
         nets.build(name, classes=10)
     assert repr(name) in str(caught.value)
 
 
-def test_dropout_and_classes_are_checked():
+def test_dropout_and_classes_are_checked() -> None:
     assert nets.build("resnet-18", 2, dropout=0.0).dropout == 0
     with pytest.raises(MacsError, match="resnet-18 has no dropout"):
         nets.build("resnet-18", 2, dropout=0.3)
@@ -95,8 +97,8 @@ def test_dropout_and_classes_are_checked():
         nets.build("wrn-10-1", 1)
     for classes in (True, 2.5, "10", None):
         with pytest.raises(MacsError, match="must be a whole number"):
-            nets.build("wrn-10-1", classes)
-    assert nets.build("wrn-10-1", np.int64(3)).classes == 3
+            nets.build("wrn-10-1", cast(Any, classes))
+    assert nets.build("wrn-10-1", cast(Any, np.int64(3))).classes == 3
 
 
 @pytest.mark.parametrize(
@@ -111,13 +113,13 @@ def test_dropout_and_classes_are_checked():
         ("densenet-121", 10**9, "at most 1,000,000 classes"),
     ],
 )
-def test_what_would_take_all_memory_is_refused_at_once(name, classes, complaint):
+def test_what_would_take_all_memory_is_refused_at_once(name: str, classes: int, complaint: str) -> None:
     with pytest.raises(MacsError, match=complaint) as caught:
         nets.build(name, classes)
     assert len(str(caught.value)) < 300
 
 
-def test_what_is_refused_would_really_have_so_many_parameters(monkeypatch):
+def test_what_is_refused_would_really_have_so_many_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("macs.nets.wrn.MOST_PARAMETERS", 2_243_546 * 1.1)  # of wrn-40-2
     nets.build("wrn-40-2", classes=10)
     monkeypatch.setattr("macs.nets.wrn.MOST_PARAMETERS", 2_243_546 * 0.9)
@@ -126,7 +128,7 @@ def test_what_is_refused_would_really_have_so_many_parameters(monkeypatch):
 
 
 @pytest.mark.usefixtures("users_module")
-def test_a_users_own_class_or_function_is_built_with_the_classes():
+def test_a_users_own_class_or_function_is_built_with_the_classes() -> None:
     net = nets.build("users_networks:Mine", classes=7)
     assert type(net) is Mine
     assert (net.classes, net.rate) == (7, 0.1)
@@ -136,7 +138,7 @@ def test_a_users_own_class_or_function_is_built_with_the_classes():
 
 @pytest.mark.usefixtures("users_module")
 @pytest.mark.parametrize("name", ["no_module", "other_arguments", "number", "absent"])
-def test_what_is_no_network_is_refused(name):
+def test_what_is_no_network_is_refused(name: str) -> None:
     with pytest.raises(MacsError, match=f"users_networks:{name}"):
         nets.build(f"users_networks:{name}", classes=4)
     with pytest.raises(MacsError, match="no_such_module"):
@@ -164,7 +166,7 @@ MODULES = {
 
 
 @pytest.fixture
-def users_files(tmp_path, monkeypatch):
+def users_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in MODULES.items():
         (tmp_path / f"users_{name}.py").write_text(textwrap.dedent(text))
     monkeypatch.syspath_prepend(tmp_path)
@@ -196,19 +198,20 @@ def users_files(tmp_path, monkeypatch):
         ("macs.nets.wrn:WideResNet", "called with classes=... alone"),
     ],
 )
-def test_own_code_that_fails_is_one_sentence(name, complaint):
+def test_own_code_that_fails_is_one_sentence(name: str, complaint: str) -> None:
     with pytest.raises(MacsError, match=complaint) as caught:
         nets.build(name, classes=10)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
 
 
 @pytest.mark.usefixtures("users_module")
-def test_dropout_of_a_users_function_is_set_in_its_layers():
-    assert nets.build("users_networks:layered", classes=4, dropout=0.25)[0].p == 0.25
-    assert nets.build("users_networks:layered", classes=4, dropout=0)[0].p == 0
+def test_dropout_of_a_users_function_is_set_in_its_layers() -> None:
+    for rate in (0.25, 0):
+        net = nets.build("users_networks:layered", classes=4, dropout=rate)
+        assert isinstance(net, nn.Sequential) and net[0].p == rate
 
 
-def test_a_name_that_is_taken_is_an_error_that_names_both():
+def test_a_name_that_is_taken_is_an_error_that_names_both() -> None:
     class Other(nets.Net):
         pass
 
@@ -219,6 +222,6 @@ def test_a_name_that_is_taken_is_an_error_that_names_both():
 
 
 @pytest.mark.usefixtures("users_module")
-def test_a_users_function_without_dropout_refuses_it():
+def test_a_users_function_without_dropout_refuses_it() -> None:
     with pytest.raises(MacsError, match="has no dropout"):
         nets.build("users_networks:plain", classes=4, dropout=0.5)

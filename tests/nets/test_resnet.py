@@ -1,17 +1,22 @@
 """ResNet against a second computation of it, from the state dict and by functional calls."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from macs import nets
 
 
-def normed(state, name, x):
-    return F.batch_norm(x, *(state[f"{name}.{part}"] for part in ("running_mean", "running_var", "weight", "bias")))
+def normed(state: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+    parts = ("running_mean", "running_var", "weight", "bias")
+    mean, variance, weight, bias = (state[f"{name}.{part}"] for part in parts)
+    return F.batch_norm(x, mean, variance, weight, bias)
 
 
-def recomputed(state, pixels, blocks):
+def recomputed(state: dict[str, Tensor], pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
     mean, std = torch.tensor([125.3, 123.0, 113.9]).double() / 255, torch.tensor([63.0, 62.1, 66.7]).double() / 255
     x = (pixels - mean[:, None, None]) / std[:, None, None]
     x = F.relu(normed(state, "bn1", F.conv2d(x, state["conv1.weight"], padding=1)))
@@ -27,13 +32,13 @@ def recomputed(state, pixels, blocks):
 
 
 @pytest.mark.parametrize(("name", "blocks"), [("resnet-18", (2, 2, 2, 2)), ("resnet-34", (3, 4, 6, 3))])
-def test_logits_equal_the_definition(shaken, name, blocks):
+def test_logits_equal_the_definition(shaken: Callable[..., nets.Net], name: str, blocks: tuple[int, ...]) -> None:
     net = shaken(name)
     pixels = torch.rand(2, 3, 16, 16, dtype=torch.float64)
     assert torch.allclose(net(pixels), recomputed(net.state_dict(), pixels, blocks), rtol=1e-5, atol=1e-6)
 
 
-def test_a_training_step_runs_backwards_through_the_operations_in_place():
+def test_a_training_step_runs_backwards_through_the_operations_in_place() -> None:
     torch.manual_seed(0)
     net = nets.build("resnet-18", classes=2)
     net(torch.rand(2, 3, 8, 8)).sum().backward()

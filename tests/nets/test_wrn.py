@@ -1,7 +1,11 @@
 """The wide residual network against a second computation of it, from the state dict and by functional calls."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from macs import nets
@@ -9,12 +13,12 @@ from macs import nets
 MEAN, STD = (125.3 / 255, 123.0 / 255, 113.9 / 255), (63.0 / 255, 62.1 / 255, 66.7 / 255)
 
 
-def normed(state, name, x, training=False):
+def normed(state: dict[str, Tensor], name: str, x: Tensor, training: bool = False) -> Tensor:
     stats = (None, None) if training else (state[f"{name}.running_mean"], state[f"{name}.running_var"])
     return F.batch_norm(x, *stats, state[f"{name}.weight"], state[f"{name}.bias"], training=training)
 
 
-def recomputed(state, pixels, blocks, training=False):
+def recomputed(state: dict[str, Tensor], pixels: Tensor, blocks: int, training: bool = False) -> Tensor:
     """Logits by the definition, with the names of the public checkpoints."""
     x = torch.stack([(pixels[:, c] - MEAN[c]) / STD[c] for c in range(3)], dim=1)
     x = F.conv2d(x, state["conv1.weight"], padding=1)
@@ -33,8 +37,10 @@ def recomputed(state, pixels, blocks, training=False):
 
 @pytest.mark.parametrize(("name", "blocks"), [("wrn-10-1", 1), ("wrn-16-2", 2)])
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_logits_equal_the_definition(shaken, name, blocks, channels_last):
-    net = shaken(name)
+def test_logits_equal_the_definition(
+    shaken: Callable[..., nets.Net], name: str, blocks: int, channels_last: bool
+) -> None:
+    net: Any = shaken(name)
     pixels = torch.rand(3, 3, 16, 16, dtype=torch.float64)
     expected = recomputed(net.state_dict(), pixels, blocks)
     if channels_last:
@@ -43,7 +49,7 @@ def test_logits_equal_the_definition(shaken, name, blocks, channels_last):
     assert torch.allclose(net(pixels), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_gradients_survive_the_operations_in_place(shaken):
+def test_gradients_survive_the_operations_in_place(shaken: Callable[..., nets.Net]) -> None:
     net = shaken("wrn-10-2", dropout=0.0).train()
     pixels = torch.rand(4, 3, 16, 16, dtype=torch.float64)
     state = {key: value.detach().clone() for key, value in net.state_dict().items()}
@@ -56,9 +62,9 @@ def test_gradients_survive_the_operations_in_place(shaken):
         assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6), name
 
 
-def test_dropout_acts_between_the_two_convolutions_and_nowhere_else():
+def test_dropout_acts_between_the_two_convolutions_and_nowhere_else() -> None:
     torch.manual_seed(0)
-    net = nets.build("wrn-10-4", classes=3, dropout=0.25)
+    net: Any = nets.build("wrn-10-4", classes=3, dropout=0.25)
     block = net.block1.layer[0]
     seen = {}
     for norm in (block.bn1, block.bn2):  # all activations are 1, so that a 0 can only come from dropout
@@ -74,21 +80,21 @@ def test_dropout_acts_between_the_two_convolutions_and_nowhere_else():
 
 
 @pytest.mark.parametrize("name", ["wrn-10-1", "allconv"])
-def test_a_training_step_runs_backwards_through_dropout(name):
+def test_a_training_step_runs_backwards_through_dropout(name: str) -> None:
     torch.manual_seed(0)
     net = nets.build(name, classes=2)
     net(torch.rand(2, 3, 16, 16)).sum().backward()
     assert all(parameter.grad is not None for parameter in net.parameters())
 
 
-def test_dropout_is_the_papers_unless_told_otherwise():
+def test_dropout_is_the_papers_unless_told_otherwise() -> None:
     assert nets.build("wrn-10-1", 2).dropout == 0.3
     assert nets.build("wrn-10-1", 2, dropout=0.0).dropout == 0
 
 
-def test_the_first_weights_are_he_normal_by_fan_out():
+def test_the_first_weights_are_he_normal_by_fan_out() -> None:
     torch.manual_seed(0)
-    net = nets.build("wrn-16-4", classes=10)
+    net: Any = nets.build("wrn-16-4", classes=10)
     kernel = net.block3.layer[0].conv1.weight  # 128 -> 256 channels, so fan-in would give another spread
     assert kernel.std().item() == pytest.approx((2 / (9 * 256)) ** 0.5, rel=0.01)
     assert net.fc.bias.eq(0).all()
@@ -96,7 +102,7 @@ def test_the_first_weights_are_he_normal_by_fan_out():
     assert net.bn1.bias.eq(0).all()
 
 
-def test_names_are_those_of_the_public_checkpoints():
+def test_names_are_those_of_the_public_checkpoints() -> None:
     batch_norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     expected = {"conv1.weight", "fc.weight", "fc.bias", *(f"bn1.{part}" for part in batch_norm)}
     for group in (1, 2, 3):

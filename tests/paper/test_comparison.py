@@ -32,7 +32,9 @@ def result(seed: int, names: tuple[str, ...]) -> Result:
     conf |= {name: random.beta(2, 5, 40).astype(np.float32) for name in names}
     ood = {name: conf[name] for name in names}
     test = measure("id", random.random(60) < 0.9, conf["id"], ood)
-    validation = measure("val", random.random(60) < 0.9, conf["id"], {"outliers": random.beta(2, 4, 40)})
+    validation = measure(
+        "val", random.random(60) < 0.9, conf["id"], {"outliers": random.beta(2, 4, 40).astype(np.float32)}
+    )
     return Result(validation, test, conf, (0.3,), str(seed))
 
 
@@ -59,7 +61,7 @@ def pick(found: list[Entry], **keys: object) -> Entry:
     return entry
 
 
-def test_every_number_of_the_paper_stands_in_its_place(one):
+def test_every_number_of_the_paper_stands_in_its_place(one: Outcome) -> None:
     for part in ("table1", "table2", "table3", "table4", "table6"):
         found = entries(part, one)
         methods = {row.label: row.paper for row in PARTS[part].rows}
@@ -77,7 +79,7 @@ def test_every_number_of_the_paper_stands_in_its_place(one):
             assert bool(entry.doubt) == (cell.likely is not None)
 
 
-def test_figures_4_and_5_stand_beside_the_papers(one):
+def test_figures_4_and_5_stand_beside_the_papers(one: Outcome) -> None:
     curve = next(c for c in numbers.margin_curves() if (c.id, c.net, c.metric) == ("svhn", "allconv", "aupr"))
     entry = pick(entries("figure4", one), id="svhn", net="allconv", metric="aupr", row="m = 0.7")
     assert entry.paper == curve.values[7] and entry.margin == 0.7
@@ -85,7 +87,7 @@ def test_figures_4_and_5_stand_beside_the_papers(one):
     assert pick(entries("figure5", one), id="cifar10", metric="fpr95", row="MCD without margin").paper == bar.value
 
 
-def test_ours_is_the_mean_of_the_draws_in_percent(one):
+def test_ours_is_the_mean_of_the_draws_in_percent(one: Outcome) -> None:
     test = one.results[Training("cifar10", "wrn-40-2", "divoe")].test
     entry = pick(entries("table1", one), id="cifar10", row="DivOE", metric="aupr")
     draws = [mean(s.draws[trial].aupr for s in test.sets) for trial in range(10)]
@@ -101,7 +103,7 @@ def test_ours_is_the_mean_of_the_draws_in_percent(one):
     assert one_set.ours == pytest.approx(100 * mean(draw.fpr95 for draw in isun.draws))
 
 
-def test_seeds_and_draws_are_reported_apart(three):
+def test_seeds_and_draws_are_reported_apart(three: Outcome) -> None:
     entry = pick(entries("table1", three), id="cifar10", row="OE", metric="fpr95")
     each = [
         [mean(s.draws[trial].fpr95 for s in test.sets) for trial in range(10)]
@@ -114,7 +116,7 @@ def test_seeds_and_draws_are_reported_apart(three):
     assert "FPR95 ↓ seeds ±" in blocks(entries("table1", three))[0].header
 
 
-def test_macs_rows_have_the_margins_that_their_choices_make(one):
+def test_macs_rows_have_the_margins_that_their_choices_make(one: Outcome) -> None:
     found = entries("table1", one)
     tried = {m: one.results[Training("cifar10", "wrn-40-2", "macs", m)] for m in FULL.margins}
     by_validation = min(tried, key=lambda m: (tried[m].validation.mean("fpr95"), -tried[m].validation.mean("auroc"), m))
@@ -135,7 +137,7 @@ def test_macs_rows_have_the_margins_that_their_choices_make(one):
     assert (chosen.ours, chosen.paper) == (by_validation, None)
 
 
-def test_no_difference_where_an_average_lacks_a_set():
+def test_no_difference_where_an_average_lacks_a_set() -> None:
     lacking = outcome(["table3"], without="isun")
     entry = pick(entries("table1", lacking), id="cifar10", row="OE", metric="auroc")
     assert entry.paper is not None and entry.ours is not None and entry.difference is None
@@ -145,14 +147,14 @@ def test_no_difference_where_an_average_lacks_a_set():
     assert pick(entries("table3", lacking), section="svhn", **keys).difference is not None
 
 
-def test_a_rehearsal_shows_what_was_run_and_nothing_of_the_paper():
+def test_a_rehearsal_shows_what_was_run_and_nothing_of_the_paper() -> None:
     found = entries("table1", outcome(["table1"], SMOKE))
     assert {e.id for e in found} == {"digits"}
     assert all(e.paper is None and e.difference is None for e in found)
     assert all("for cifar10 on wrn-40-2" in e.block for e in found)
 
 
-def test_a_failed_training_takes_only_its_own_numbers(one):
+def test_a_failed_training_takes_only_its_own_numbers(one: Outcome) -> None:
     broken = replace(one, results=dict(one.results), failures={})
     lost = Training("cifar10", "wrn-40-2", "macs", 0.3)
     del broken.results[lost]
@@ -163,7 +165,7 @@ def test_a_failed_training_takes_only_its_own_numbers(one):
     assert "failed" in markdown("t", found, [])
 
 
-def test_ranks_by_hand():
+def test_ranks_by_hand() -> None:
     assert ranks([98.123, 99.5, 98.121, None, 97.0], "auroc") == ["second", "best", "second", "", ""]
     assert ranks([3.0, 1.0, 2.0], "fpr95") == ["", "best", "second"]
     assert ranks([1.0, 1.0], "fpr95") == ["best", "best"]
@@ -171,7 +173,7 @@ def test_ranks_by_hand():
     assert ranks([], "auroc") == []
 
 
-def test_test_chosen_numbers_win_no_prize(one):
+def test_test_chosen_numbers_win_no_prize(one: Outcome) -> None:
     for block in blocks(entries("table1", one)):
         (rows,) = block.sections.values()
         ours = [place for place, name in enumerate(block.header) if name.endswith("ours")]
@@ -181,7 +183,7 @@ def test_test_chosen_numbers_win_no_prize(one):
             assert "best" in {row[place][1] for row in rows}
 
 
-def test_paper_ours_and_difference_have_columns_of_their_own(one):
+def test_paper_ours_and_difference_have_columns_of_their_own(one: Outcome) -> None:
     block = blocks(entries("table1", one))[0]
     assert block.title == "cifar10 on wrn-40-2"
     assert block.header[:4] == ("", "AUROC ↑ paper", "AUROC ↑ ours", "AUROC ↑ diff.")
@@ -190,14 +192,14 @@ def test_paper_ours_and_difference_have_columns_of_their_own(one):
     assert oe[0][0] == "OE" and oe[1][0] == "98.65 ± 0.03"
 
 
-def test_doubtful_prints_are_marked(one, tmp_path, monkeypatch):
+def test_doubtful_prints_are_marked(one: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (page,) = publish(["table2"], one)
     text = page.files[0].read_text()
     assert "98.93 ± 0.00?" in text and "The mean of Table 4 is 99.93" in text
 
 
-def test_markdown_has_a_cell_for_every_column(one):
+def test_markdown_has_a_cell_for_every_column(one: Outcome) -> None:
     text = markdown("Title", entries("table3", one), ["A note."])
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len(rows) == 2 * (2 + 5 * (1 + 7))  # two networks, five sets, a line for the set and one for each method
@@ -206,7 +208,7 @@ def test_markdown_has_a_cell_for_every_column(one):
     assert "**" in text and "<u>" in text and text.rstrip().endswith("- A note.")
 
 
-def test_latex_is_balanced_and_escaped(one):
+def test_latex_is_balanced_and_escaped(one: Outcome) -> None:
     text = latex("100% of it", entries("table1", one), ["a & b"])
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
     body = [line for line in text.splitlines() if " & " in line and not line.startswith("%")]
@@ -215,7 +217,7 @@ def test_latex_is_balanced_and_escaped(one):
     assert tex("50% of a_b & c ↑") == r"50\% of a\_b \& c $\uparrow$"
 
 
-def test_csv_gives_back_every_number(one):
+def test_csv_gives_back_every_number(one: Outcome) -> None:
     found = entries("table3", one)
     rows = list(csv.DictReader(io.StringIO(comma_separated(found))))
     assert len(rows) == len(found)
@@ -224,13 +226,13 @@ def test_csv_gives_back_every_number(one):
         assert float(row["difference"]) == entry.difference if entry.difference is not None else row["difference"] == ""
 
 
-def test_the_terminal_shows_two_metrics_side_by_side(one):
+def test_the_terminal_shows_two_metrics_side_by_side(one: Outcome) -> None:
     text = plain_text(writing.terminal("Table 1", entries("table1", one), ["A note."]))
     assert text.count("cifar10 on wrn-40-2") == 2 and "A note." in text
     assert "98.65 ± 0.03" in text
 
 
-def test_publishing_writes_every_format(one, tmp_path):
+def test_publishing_writes_every_format(one: Outcome, tmp_path: Path) -> None:
     pages = publish(["table1", "table5", "figure5"], replace(one, setup=replace(one.setup, out=tmp_path)))
     assert {file.name for page in pages for file in page.files} == {
         *(f"{part}.{kind}" for part in ("table1", "table5", "figure5") for kind in ("md", "tex", "csv")),
@@ -241,7 +243,7 @@ def test_publishing_writes_every_format(one, tmp_path):
     assert pages[0].as_dict()["entries"][0]["difference"] == pages[0].entries[0].difference
 
 
-def test_the_page_on_the_paper_names_every_doubtful_cell():
+def test_the_page_on_the_paper_names_every_doubtful_cell() -> None:
     page = (Path(__file__).parents[2] / "docs/paper.md").read_text()
     lines = [line.split("|") for line in page.splitlines() if line.startswith("| ")]
     told = sorted((line[1].strip(), line[3].strip(), line[4].strip()) for line in lines if len(line) == 7)

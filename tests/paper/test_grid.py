@@ -7,13 +7,13 @@ import pytest
 from macs.core.errors import MacsError
 from macs.paper import numbers
 from macs.paper.grid import PARTS, Only, Training, chosen_parts, places, trainings
-from macs.paper.scales import FULL, IDS, LAB, NETS, SCALES, SMOKE
+from macs.paper.scales import FULL, IDS, LAB, NETS, SCALES, SMOKE, PaperScale
 
 EVERYTHING = Only()
 
 
 @pytest.mark.parametrize("part", [f"table{number}" for number in numbers.TABLES])
-def test_a_table_has_the_papers_sets_networks_methods_and_metrics(part):
+def test_a_table_has_the_papers_sets_networks_methods_and_metrics(part: str) -> None:
     printed = numbers.table(int(part[-1]))
     ours = PARTS[part]
     assert set(product(ours.ids, ours.nets)) == {(cell.id, cell.net) for cell in printed}
@@ -21,45 +21,45 @@ def test_a_table_has_the_papers_sets_networks_methods_and_metrics(part):
     assert set(ours.metrics) == {cell.metric for cell in printed}
 
 
-def test_the_figures_have_what_the_paper_draws():
+def test_the_figures_have_what_the_paper_draws() -> None:
     assert {(b.id, b.net) for b in numbers.bars()} == set(product(PARTS["figure5"].ids, PARTS["figure5"].nets))
     assert {(c.id, c.net) for c in numbers.margin_curves()} == set(product(PARTS["figure4"].ids, PARTS["figure4"].nets))
     assert [row.paper for row in PARTS["figure1"].rows] == list(dict.fromkeys(box.method for box in numbers.boxes()))
     assert {(m.id, m.net) for m in numbers.margins()} == set(product(PARTS["table5"].ids, PARTS["table5"].nets))
 
 
-def test_the_whole_paper_is_counted_by_hand():
+def test_the_whole_paper_is_counted_by_hand() -> None:
     """4 ID sets x 4 networks x (pretraining, 4 baselines, 10 margins), and 4 ablations; three times with 3 seeds."""
     for seeds in ((0,), (0, 1, 2)):
         found = trainings(list(PARTS), FULL, EVERYTHING, seeds)
         assert len(found) == len(set(found)) == (16 * 15 + 4) * len(seeds)
 
 
-def test_a_pretraining_comes_before_what_starts_from_it():
+def test_a_pretraining_comes_before_what_starts_from_it() -> None:
     found = trainings(list(PARTS), FULL, EVERYTHING, (0, 1))
     for place, training in enumerate(found):
         assert found.index(Training(training.id, training.net, "msp", seed=training.seed)) <= place
 
 
-def test_tables_share_their_trainings():
+def test_tables_share_their_trainings() -> None:
     tables = [set(trainings([part], FULL, EVERYTHING, (0,))) for part in ("table1", "table3")]
     assert tables[0] < tables[1]
     assert set(trainings(["figure4"], FULL, EVERYTHING, (0,))) <= set(trainings(["table5"], FULL, EVERYTHING, (0,)))
 
 
-def test_names_of_trainings_differ():
+def test_names_of_trainings_differ() -> None:
     found = trainings(list(PARTS), FULL, EVERYTHING, (0, 1))
     assert len({training.name for training in found}) == len(found)
 
 
-def test_in_a_rehearsal_one_training_stands_for_many_and_says_so():
+def test_in_a_rehearsal_one_training_stands_for_many_and_says_so() -> None:
     found = places(PARTS["table5"], SMOKE, EVERYTHING)
     assert {id for id, _ in found} == {"digits"} and len(found) == 2
     assert sorted(paper for papers in found.values() for paper in papers) == sorted(product(IDS, NETS))
     assert all(training.id == "digits" for training in trainings(list(PARTS), SMOKE, EVERYTHING, (0,)))
 
 
-def test_a_selection_restricts_the_grid():
+def test_a_selection_restricts_the_grid() -> None:
     found = trainings(["table3"], FULL, Only(("cifar10",), ("allconv",)), (0,))
     assert {(training.id, training.net) for training in found} == {("cifar10", "allconv")}
     with pytest.raises(MacsError, match="table1 has nothing of svhn"):
@@ -67,12 +67,12 @@ def test_a_selection_restricts_the_grid():
 
 
 @pytest.mark.parametrize("wrong", [{"ids": ("cifar1",)}, {"nets": ("wrn",)}])
-def test_a_name_that_the_paper_does_not_have_is_refused(wrong):
+def test_a_name_that_the_paper_does_not_have_is_refused(wrong: dict[str, tuple[str, ...]]) -> None:
     with pytest.raises(MacsError, match="There is no"):
         Only(**wrong)
 
 
-def test_targets():
+def test_targets() -> None:
     assert chosen_parts(["all"]) == list(PARTS)
     assert chosen_parts(["figure4", "table1"]) == ["table1", "figure4"]
     with pytest.raises(MacsError, match="Name what to reproduce: table1"):
@@ -82,13 +82,13 @@ def test_targets():
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=str)
-def test_a_scale_has_something_for_every_name_of_the_paper(scale):
+def test_a_scale_has_something_for_every_name_of_the_paper(scale: PaperScale) -> None:
     assert set(scale.ids) == set(IDS) and set(scale.nets) == set(NETS)
     for id in IDS:
         assert set(numbers.averaged_over(id)) <= set(scale.ood_sets(scale.ids[id]))
 
 
 @pytest.mark.parametrize("scale", [FULL, LAB], ids=str)
-def test_real_sets_are_averaged_over_exactly_what_the_paper_averages_over(scale):
+def test_real_sets_are_averaged_over_exactly_what_the_paper_averages_over(scale: PaperScale) -> None:
     for id in IDS:
         assert scale.ood_sets(id) == {name: name for name in scale.ood if name in numbers.averaged_over(id)}

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import product
 from statistics import mean
+from typing import Any
 
 import pytest
 
@@ -55,13 +57,13 @@ def curve(id: str, net: str, metric: str) -> dict[float, float]:
         (7, 108, ((None,), OTHERS, TRIO, METHODS, DETECTION)),
     ],
 )
-def test_a_table_has_every_combination_once(number, count, axes):
+def test_a_table_has_every_combination_once(number: int, count: int, axes: tuple[Any, ...]) -> None:
     keys = [(c.ood, c.id, c.net, c.method, c.metric) for c in numbers.table(number)]
     assert len(keys) == count
     assert sorted(keys, key=str) == sorted(product(*axes), key=str)
 
 
-def test_margins_curves_bars_and_boxes_have_every_combination_once():
+def test_margins_curves_bars_and_boxes_have_every_combination_once() -> None:
     ids = CIFAR + OTHERS
     assert sorted((m.id, m.net) for m in numbers.margins()) == sorted(product(ids, ("wrn-40-2", *TRIO)))
     curves = numbers.margin_curves()
@@ -117,13 +119,13 @@ READ_OFF = [
 
 
 @pytest.mark.parametrize("row", READ_OFF, ids=lambda row: "-".join(map(str, row[:6])))
-def test_a_cell_is_as_printed(row):
+def test_a_cell_is_as_printed(row: tuple[Any, ...]) -> None:
     number, ood, id, net, method, metric, printed, error = row
     cell = numbers.cell(number, ood=ood, id=id, net=net, method=method, metric=metric)
     assert (cell.mean, cell.error) == (printed, error)
 
 
-def test_figures_are_as_printed():
+def test_figures_are_as_printed() -> None:
     assert {(m.id, m.net): m.margin for m in numbers.margins() if m.net == "densenet-121"} == {
         ("cifar10", "densenet-121"): 0.7,
         ("cifar100", "densenet-121"): 0.8,
@@ -150,30 +152,30 @@ def test_figures_are_as_printed():
         (7, 7404.74, 3.35),
     ],
 )
-def test_a_table_adds_up_to_the_sum_of_all_numbers_in_its_source(number, means, errors):
+def test_a_table_adds_up_to_the_sum_of_all_numbers_in_its_source(number: int, means: float, errors: float) -> None:
     cells = numbers.table(number)
     assert sum(c.mean for c in cells) == pytest.approx(means, abs=1e-6)
     assert sum(c.error for c in cells) == pytest.approx(errors, abs=1e-6)
 
 
-def test_figures_4_and_5_add_up_to_the_sum_of_all_numbers_in_their_source():
+def test_figures_4_and_5_add_up_to_the_sum_of_all_numbers_in_their_source() -> None:
     assert sum(sum(c.values) for c in numbers.margin_curves()) == pytest.approx(16654.54, abs=1e-6)
     assert sum(b.value for b in numbers.bars()) == pytest.approx(1658.39, abs=1e-6)
 
 
-def test_percentages_and_errors_are_possible():
+def test_percentages_and_errors_are_possible() -> None:
     cells = [cell for number in numbers.TABLES for cell in numbers.table(number)]
     assert all(0 <= cell.mean <= 100 and 0 <= cell.error < 1.1 for cell in cells)
     assert all(0 <= v <= 100 for c in numbers.margin_curves() for v in c.values)
 
 
-def test_boxes_are_in_order():
+def test_boxes_are_in_order() -> None:
     for b in numbers.boxes():
         assert 0 <= b.whisker_low < b.quartile_low < b.median < b.quartile_high < b.whisker_high <= 1
 
 
 @pytest.mark.parametrize("average", [c for c in average_cells() if c.id != "imagenet32"], ids=name)
-def test_an_average_misses_the_mean_of_its_parts_only_where_a_cell_is_doubted(average):
+def test_an_average_misses_the_mean_of_its_parts_only_where_a_cell_is_doubted(average: PrintedNumber) -> None:
     inner = parts(average)
     assert sorted(c.ood for c in inner) == sorted(numbers.averaged_over(average.id))
     assert best(average) == pytest.approx(mean(map(best, inner)), abs=ROUNDING)
@@ -182,7 +184,7 @@ def test_an_average_misses_the_mean_of_its_parts_only_where_a_cell_is_doubted(av
 
 
 @pytest.mark.parametrize("average", [c for c in average_cells() if c.id == "imagenet32"], ids=name)
-def test_imagenet_averages_hide_a_fifth_set_that_all_but_mixoe_solve(average):
+def test_imagenet_averages_hide_a_fifth_set_that_all_but_mixoe_solve(average: PrintedNumber) -> None:
     assert len(parts(average)) == 4
     assert set(numbers.averaged_over("imagenet32")) - {c.ood for c in parts(average)} == {"svhn"}
     fifth = 5 * best(average) - sum(map(best, parts(average)))
@@ -192,7 +194,7 @@ def test_imagenet_averages_hide_a_fifth_set_that_all_but_mixoe_solve(average):
         assert fifth == pytest.approx(0 if average.metric == "fpr95" else 100, abs=9 * 0.005 + 0.03)
 
 
-def test_the_doubted_cells_are_these():
+def test_the_doubted_cells_are_these() -> None:
     assert {(c.table, c.ood, c.id, c.net, c.method, c.metric, c.mean) for c in numbers.doubtful()} == {
         (1, None, "cifar100", "wrn-40-2", "energy", "auroc", 87.567),
         (2, None, "svhn", "wrn-40-2", "energy", "aupr", 98.93),
@@ -208,7 +210,7 @@ def test_the_doubted_cells_are_these():
     assert all(c.note for c in numbers.doubtful())
 
 
-def test_macs_rows_are_points_of_figure_4():
+def test_macs_rows_are_points_of_figure_4() -> None:
     chosen = {(m.id, m.net): m.margin for m in numbers.margins()}
     rows = [c for c in average_cells() if c.method in ("macs", "macs*")]
     assert len(rows) == 2 * 4 * 2 * 3  # methods, ID sets, networks, metrics
@@ -216,7 +218,7 @@ def test_macs_rows_are_points_of_figure_4():
         assert curve(c.id, c.net, c.metric)[0.5 if c.method == "macs" else chosen[c.id, c.net]] == c.mean
 
 
-def test_macs_and_its_star_are_one_model_where_the_chosen_margin_is_a_half():
+def test_macs_and_its_star_are_one_model_where_the_chosen_margin_is_a_half() -> None:
     for m in [m for m in numbers.margins() if m.margin == 0.5]:
         for number in numbers.TABLES:
             here = [c for c in numbers.table(number) if (c.id, c.net) == (m.id, m.net)]
@@ -224,18 +226,18 @@ def test_macs_and_its_star_are_one_model_where_the_chosen_margin_is_a_half():
             assert plain == [(c.ood, c.metric, c.mean, c.error) for c in here if c.method == "macs*"]
 
 
-def test_bars_with_margin_are_the_macs_rows():
+def test_bars_with_margin_are_the_macs_rows() -> None:
     for b in [b for b in numbers.bars() if b.bounded]:
         assert b.value == numbers.value(1 if b.id in CIFAR else 2, id=b.id, method="macs", metric=b.metric)
 
 
 @pytest.mark.parametrize(("metric", "gain"), [("auroc", 2.73), ("aupr", 3.26), ("fpr95", 9.06)])
-def test_the_gains_of_the_conclusion_are_those_over_oe_on_imagenet(metric, gain):
+def test_the_gains_of_the_conclusion_are_those_over_oe_on_imagenet(metric: str, gain: float) -> None:
     ours, oe = (numbers.value(2, id="imagenet32", method=m, metric=metric) for m in ("macs*", "oe"))
     assert abs(ours - oe) == pytest.approx(gain, abs=1e-9)
 
 
-def test_every_part_says_what_it_shows():
+def test_every_part_says_what_it_shows() -> None:
     for part in [f"table {n}" for n in range(1, 8)] + [f"figure {n}" for n in (1, 3, 4, 5)]:
         assert len(numbers.about(part).title) > 20
         assert numbers.about(part).shares
@@ -254,18 +256,18 @@ def test_every_part_says_what_it_shows():
         (lambda: numbers.value(4, ood="svhn", id="imagenet32", method="oe"), "no ood .*'svhn'"),
     ],
 )
-def test_a_wrong_question_is_answered_by_what_to_ask_instead(ask, words):
+def test_a_wrong_question_is_answered_by_what_to_ask_instead(ask: Callable[..., Any], words: str) -> None:
     with pytest.raises(MacsError, match=words.replace("()", r"\(\)")):
         ask()
 
 
-def test_a_caller_cannot_change_the_numbers():
+def test_a_caller_cannot_change_the_numbers() -> None:
     numbers.table(1).clear()
     numbers.margins().clear()
     assert (len(numbers.table(1)), len(numbers.margins())) == (48, 16)
 
 
-def test_importing_reads_no_file_and_no_torch():
+def test_importing_reads_no_file_and_no_torch() -> None:
     code = (
         "import sys; from macs.paper import numbers as n; print('torch' in sys.modules, n._file.cache_info().currsize)"
     )

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
-from test_cli import refused, run
 
 import macs
-from command import needs_torch
+from command import needs_torch, refused, run
 from macs import data, nets, training
 from macs.core.errors import MacsError
 from macs.paper import scales
@@ -25,7 +25,7 @@ from macs.paper.setup import Setup, bench
 from macs.training.runs import RunFolder
 from macs.training.spec import TrainingSpec
 
-BUDGET = {"epochs": 1, "epoch_size": 64, "batch_in": 32}
+BUDGET: Any = {"epochs": 1, "epoch_size": 64, "batch_in": 32}
 MICRO = replace(
     SMOKE,
     pretraining=replace(SMOKE.pretraining, **BUDGET),
@@ -49,26 +49,26 @@ def _read_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("micro")
 
 
 @pytest.fixture(scope="module")
-def done(folder) -> Outcome:
+def done(folder: Path) -> Outcome:
     return reproduce(Setup(MICRO, folder), ALL, Only(), progress=False)
 
 
 @pytest.fixture
-def trained(monkeypatch) -> Iterator[list[str]]:
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The methods of all trainings from here on."""
     methods: list[str] = []
     run, finetune = training.run, training.finetune
 
-    def noted(spec: TrainingSpec, *arguments: object, **options: object) -> object:
+    def noted(spec: TrainingSpec, *arguments: Any, **options: Any) -> object:
         methods.append(spec.method)
         return run(spec, *arguments, **options)
 
-    def measured(*arguments: object, method: str, **options: object) -> object:
+    def measured(*arguments: Any, method: str, **options: Any) -> object:
         methods.append(method)
         return finetune(*arguments, method=method, **options)
 
@@ -81,7 +81,7 @@ def nets_in(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("net.safetensors")}
 
 
-def test_every_part_is_published_from_one_small_grid(done, folder):
+def test_every_part_is_published_from_one_small_grid(done: Outcome, folder: Path) -> None:
     assert len(done.results) == TRAININGS and not done.failures
     for page in publish(ALL, done):
         kinds = {"md", "tex", "csv"} if page.part != "figure3" else set()
@@ -91,10 +91,10 @@ def test_every_part_is_published_from_one_small_grid(done, folder):
         assert "rehearsal" in page.notes[0]
 
 
-def test_a_number_is_recomputed_from_the_kept_confidences(done, folder):
+def test_a_number_is_recomputed_from_the_kept_confidences(done: Outcome, folder: Path) -> None:
     """AUROC of OE on every set, by scikit-learn, from the files alone."""
     (cell,) = folder.glob("cells/digits-wrn-10-1-oe-seed0/*/")
-    kept = {}
+    kept: dict[str, list[tuple[int, np.ndarray]]] = {}
     for file in cell.glob("confidences-*.npz"):
         with np.load(file) as content:
             kept.setdefault(str(content["name"]).split(" ")[0], []).append((len(content["values"]), content["values"]))
@@ -107,7 +107,7 @@ def test_a_number_is_recomputed_from_the_kept_confidences(done, folder):
         assert result.full.auroc == pytest.approx(roc_auc_score(is_ood, -np.r_[conf_in, conf_out]))
 
 
-def test_every_method_starts_from_the_same_pretraining(done, folder):
+def test_every_method_starts_from_the_same_pretraining(done: Outcome, folder: Path) -> None:
     (plain,) = folder.glob("cells/digits-wrn-10-1-msp-seed0/*/net.safetensors")
     specs = [RunFolder(file.parent).spec for file in folder.glob("cells/*/*/recipe.toml")]
     starts = {spec.start.source: spec.start.weights for spec in specs}
@@ -115,7 +115,7 @@ def test_every_method_starts_from_the_same_pretraining(done, folder):
     assert starts[str(plain.resolve())] == nets.weights_hash(nets.load(plain))
 
 
-def test_all_hyper_parameters_but_method_and_margin_are_equal(done, folder):
+def test_all_hyper_parameters_but_method_and_margin_are_equal(done: Outcome, folder: Path) -> None:
     files = [file for file in folder.glob("cells/*/*/recipe.toml") if "-msp-" not in str(file)]
     specs = [RunFolder(file.parent).spec for file in files]
     alike = [replace(spec, method="oe", recipe=replace(spec.recipe, options={})) for spec in specs]
@@ -123,7 +123,9 @@ def test_all_hyper_parameters_but_method_and_margin_are_equal(done, folder):
     assert len({weights.weights for weights in done.results.values()}) >= 6
 
 
-def test_a_second_run_trains_and_scores_nothing(done, folder, trained, monkeypatch, capsys):
+def test_a_second_run_trains_and_scores_nothing(
+    done: Outcome, folder: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = nets_in(folder)
     monkeypatch.setattr("macs.scores.ask", None)
     again = reproduce(Setup(MICRO, folder), ALL, Only())
@@ -132,11 +134,13 @@ def test_a_second_run_trains_and_scores_nothing(done, folder, trained, monkeypat
     assert {t: r.test for t, r in again.results.items()} == {t: r.test for t, r in done.results.items()}
 
 
-def test_an_interrupted_grid_repeats_no_finished_training(done, tmp_path, trained, monkeypatch):
+def test_an_interrupted_grid_repeats_no_finished_training(
+    done: Outcome, tmp_path: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     setup = Setup(MICRO, tmp_path)
     real = training.run
 
-    def stopping(*arguments: object, **options: object) -> object:
+    def stopping(*arguments: Any, **options: Any) -> object:
         if len(trained) == 3:
             raise KeyboardInterrupt
         return real(*arguments, **options)
@@ -153,7 +157,9 @@ def test_an_interrupted_grid_repeats_no_finished_training(done, tmp_path, traine
     assert finished.items() <= nets_in(tmp_path).items()
 
 
-def test_a_failure_in_the_middle_is_shown_and_the_rest_goes_on(done, folder, tmp_path, monkeypatch, capsys):
+def test_a_failure_in_the_middle_is_shown_and_the_rest_goes_on(
+    done: Outcome, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("out of memory\nand more")
 
@@ -176,7 +182,7 @@ def test_a_failure_in_the_middle_is_shown_and_the_rest_goes_on(done, folder, tmp
     assert "failed" not in (tmp_path / "table1.md").read_text()
 
 
-def test_a_failed_pretraining_fails_what_starts_from_it(tmp_path, monkeypatch):
+def test_a_failed_pretraining_fails_what_starts_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise MacsError("No weights today.")
 
@@ -186,7 +192,9 @@ def test_a_failed_pretraining_fails_what_starts_from_it(tmp_path, monkeypatch):
     assert sum("its pretraining failed: No weights today." in why for why in failed.failures.values()) == 2
 
 
-def test_cells_of_another_version_are_kept_named_and_not_used(done, folder, trained, monkeypatch, capsys):
+def test_cells_of_another_version_are_kept_named_and_not_used(
+    done: Outcome, folder: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     before, version = nets_in(folder), macs.__version__
     monkeypatch.setattr("macs.experiments.cells.__version__", "99.0")
     reproduce(Setup(MICRO, folder), ["figure1"], Only())
@@ -196,14 +204,14 @@ def test_cells_of_another_version_are_kept_named_and_not_used(done, folder, trai
     assert sorted(trained) == ["macs", "msp", "oe"] and before.items() <= nets_in(folder).items()
 
 
-def test_two_seeds_are_two_trainings(folder, done, trained):
+def test_two_seeds_are_two_trainings(folder: Path, done: Outcome, trained: list[str]) -> None:
     both = reproduce(Setup(MICRO, folder), ["figure1"], Only(), seeds=(0, 1), progress=False)
     assert sorted(trained) == ["macs", "msp", "oe"]  # seed 0 was there
     weights = [both.results[Training("digits", "wrn-10-1", "oe", seed=seed)].weights for seed in (0, 1)]
     assert weights[0] != weights[1]
 
 
-def test_given_weights_replace_the_pretraining(tmp_path, trained):
+def test_given_weights_replace_the_pretraining(tmp_path: Path, trained: list[str]) -> None:
     net = nets.build("wrn-10-1", classes=8)
     nets.save(net, tmp_path / "mine.safetensors")
     setup = Setup(MICRO, tmp_path / "out", checkpoint=tmp_path / "mine.safetensors")
@@ -214,14 +222,14 @@ def test_given_weights_replace_the_pretraining(tmp_path, trained):
     assert "may have been trained on the held-out" in " ".join(bench(setup, "digits").notes())
 
 
-def test_a_folder_of_weights_gives_those_that_it_has(tmp_path):
+def test_a_folder_of_weights_gives_those_that_it_has(tmp_path: Path) -> None:
     (tmp_path / "cifar10-wrn-40-2.pt").touch()
     setup = Setup(LAB, tmp_path, checkpoint=tmp_path)
     assert setup.checkpoint_of("cifar10", "wrn-40-2") == tmp_path / "cifar10-wrn-40-2.pt"
     assert setup.checkpoint_of("cifar100", "wrn-40-2") is None
 
 
-def test_validation_and_training_images_are_apart():
+def test_validation_and_training_images_are_apart() -> None:
     sets = bench(Setup(MICRO, Path("unused")), "digits")
     trained_on = {image.tobytes() for image in sets.train.pixels[:]} | {i.tobytes() for i in sets.outliers.pixels[:]}
     examined = [sets.examination.val, sets.examination.val_outliers, sets.examination.test]
@@ -231,7 +239,7 @@ def test_validation_and_training_images_are_apart():
         assert seen <= 1, images.name  # patches of plain sky may be equal
 
 
-def test_own_outliers_stand_for_missing_ones_in_the_lab_alone(tmp_path):
+def test_own_outliers_stand_for_missing_ones_in_the_lab_alone(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     for name, count in (("outliers_train.npy", 70), ("outliers_val.npy", 40)):
         np.save(tmp_path / name, random.integers(0, 256, (count, 16, 16, 3), np.uint8))
@@ -250,7 +258,9 @@ def test_own_outliers_stand_for_missing_ones_in_the_lab_alone(tmp_path):
             bench(refused_setup, "digits")
 
 
-def test_missing_data_is_an_error_at_full_scale_and_a_gap_in_the_lab(tmp_path, capsys, monkeypatch):
+def test_missing_data_is_an_error_at_full_scale_and_a_gap_in_the_lab(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MACS_DATA", str(tmp_path / "nothing"))
     line = refused(capsys, "reproduce", "table1", "--scale", "full", "--out", tmp_path / "out")
     assert "cifar10 (train), cifar10 (test)" in line and "--scale lab" in line
@@ -258,7 +268,9 @@ def test_missing_data_is_an_error_at_full_scale_and_a_gap_in_the_lab(tmp_path, c
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_lists_what_is_done_and_what_is_not(done, folder, tmp_path, trained, capsys):
+def test_a_dry_run_lists_what_is_done_and_what_is_not(
+    done: Outcome, folder: Path, tmp_path: Path, trained: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     planned = plan(Setup(MICRO, folder), ["table1"], Only(), (0, 1))
     states = {line.training.name: line.state for line in planned.lines}
     assert states["digits-wrn-10-1-energy-seed0"] == "done"
@@ -272,7 +284,7 @@ def test_a_dry_run_lists_what_is_done_and_what_is_not(done, folder, tmp_path, tr
     assert not any(tmp_path.iterdir())
 
 
-def test_the_images_of_a_plan_are_those_of_the_training(done, folder):
+def test_the_images_of_a_plan_are_those_of_the_training(done: Outcome, folder: Path) -> None:
     (line,) = [
         line for line in plan(Setup(MICRO, folder), ["figure1"], Only(), (0,)).lines if line.training.method == "oe"
     ]
@@ -281,7 +293,7 @@ def test_the_images_of_a_plan_are_those_of_the_training(done, folder):
     assert [duration(s) for s in (5, 150, 8000, 800_000)] == ["5 s", "2 minutes", "2 hours", "9 days"]
 
 
-def test_the_whole_paper_is_planned_without_any_data(tmp_path, monkeypatch):
+def test_the_whole_paper_is_planned_without_any_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("macs.paper.estimate.speed", lambda *_: 1000.0)
     planned = plan(Setup(scales.FULL, tmp_path, tmp_path / "nothing"), ALL, Only(), (0,))
     assert len(planned.lines) == 244 and {line.state for line in planned.lines} == {"data missing"}
@@ -301,7 +313,7 @@ def test_the_whole_paper_is_planned_without_any_data(tmp_path, monkeypatch):
         (["table1", "--scale", "huge"], "--scale"),
     ],
 )
-def test_a_mistake_gets_one_sentence(arguments, words, capsys):
+def test_a_mistake_gets_one_sentence(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert words in refused(capsys, "reproduce", *arguments)
 
 
@@ -314,12 +326,12 @@ def test_a_mistake_gets_one_sentence(arguments, words, capsys):
         ["sweep", "--margins", "2"],
     ],
 )
-def test_help_and_mistakes_do_not_import_torch(arguments):
+def test_help_and_mistakes_do_not_import_torch(arguments: list[str]) -> None:
     assert not needs_torch(*arguments)
 
 
 @pytest.mark.data
-def test_the_lab_runs_on_what_is_there_and_says_what_is_not(data_root, tmp_path):
+def test_the_lab_runs_on_what_is_there_and_says_what_is_not(data_root: Path, tmp_path: Path) -> None:
     scale = replace(
         LAB,
         nets=dict.fromkeys(LAB.nets, "wrn-10-1"),

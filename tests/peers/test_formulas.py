@@ -55,20 +55,20 @@ def turned(values: list[float]) -> list[float]:
 KNOWN, UNKNOWN = [float(v) for v in range(10, 30)], [float(v) for v in range(0, 40, 2)]
 
 
-def test_the_two_fpr95_are_different_numbers():
+def test_the_two_fpr95_are_different_numbers() -> None:
     found = ood_metrics(KNOWN, UNKNOWN)
     assert found.fpr95 == 1 == fpr95_first(UNKNOWN, KNOWN)  # OpenOOD, pytorch-ood
     assert found.fpr95_id == 14 / 20 == float(fpr95_first(turned(KNOWN), turned(UNKNOWN)))  # energy_ood, DivOE
 
 
-def test_the_nearest_threshold_may_catch_less_than_95_percent():
+def test_the_nearest_threshold_may_catch_less_than_95_percent() -> None:
     # Of 16 ID images 15 are 93.75%, nearer to 95% than all 16. From 11 on there are 14 OOD images, from 10 on 15.
     found = ood_metrics(KNOWN[:16], UNKNOWN, fpr_rule="nearest")
     assert found.fpr95_id == 14 / 20 == float(fpr95_nearest(turned(KNOWN[:16]), turned(UNKNOWN)))
     assert ood_metrics(KNOWN[:16], UNKNOWN).fpr95_id == 15 / 20
 
 
-def test_aupr_by_the_trapezoidal_rule():
+def test_aupr_by_the_trapezoidal_rule() -> None:
     for seed in range(20):
         random = np.random.default_rng(seed)
         known, unknown = (random.integers(0, 12, n).astype(float).tolist() for n in random.integers(1, 30, 2))
@@ -96,14 +96,14 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def test_outlier_exposure():
+def test_outlier_exposure() -> None:
     """OE, energy_ood, DivOE: minus (mean logit - log-sum-exp). OpenOOD: cross-entropy to the uniform distribution."""
     found = losses.outlier_exposure(torch.tensor(LOGITS_OUT)).item()
     assert found == pytest.approx(mean([log_sum_exp(z) - mean(list(z)) for z in LOGITS_OUT]), rel=1e-13)
     assert found == pytest.approx(mean([-sum(log_softmax(z)) / CLASSES for z in LOGITS_OUT]), rel=1e-13)
 
 
-def test_the_energy_term():
+def test_the_energy_term() -> None:
     """energy_ood: 0.1 times the mean squared hinge of ID images plus that of outliers."""
     inside = mean([max(0, -log_sum_exp(z) + 9) ** 2 for z in LOGITS_IN])
     outside = mean([max(0, -5 + log_sum_exp(z)) ** 2 for z in LOGITS_OUT])
@@ -113,7 +113,7 @@ def test_the_energy_term():
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.3, 1.0])
-def test_the_soft_target_of_mixoe(lam):
+def test_the_soft_target_of_mixoe(lam: float) -> None:
     """MixOE: cross-entropy of mixed images to lam * onehot(y) + (1 - lam) / K."""
     targets = [[lam * (k == label) + (1 - lam) / CLASSES for k in range(CLASSES)] for label in LABELS]
     expected = mean(
@@ -128,10 +128,10 @@ def test_the_soft_target_of_mixoe(lam):
 
 
 @pytest.mark.parametrize("margin", [0.01, 0.9])
-def test_the_penalty_of_margin_ood(margin):
+def test_the_penalty_of_margin_ood(margin: float) -> None:
     """margin_ood, the MaCS paper's code: max(0, m - mean over all pairs of max(0, a_i - b_j)^2)."""
     conf_in, conf_out = ([math.exp(max(log_softmax(z))) for z in logits] for logits in (LOGITS_IN, LOGITS_OUT))
     gaps = mean([max(0, a - b) ** 2 for a in conf_in for b in conf_out])
     assert gaps > 0.01
-    confidences = [losses.confidence(torch.tensor(logits)) for logits in (LOGITS_IN, LOGITS_OUT)]
-    assert losses.macs_penalty(*confidences, margin).item() == pytest.approx(max(0, margin - gaps), rel=1e-12)
+    ours_in, ours_out = (losses.confidence(torch.tensor(logits)) for logits in (LOGITS_IN, LOGITS_OUT))
+    assert losses.macs_penalty(ours_in, ours_out, margin).item() == pytest.approx(max(0, margin - gaps), rel=1e-12)

@@ -3,8 +3,9 @@
 Runs in an environment of its own, where pytorch-ood is installed: `make test-peers`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,18 +38,18 @@ def grainy(count: int, seed: int) -> ImageSet:
 def net() -> nn.Module:
     torch.manual_seed(0)
     net = nets.build("wrn-10-1", classes=CLASSES)
-    nn.init.normal_(net.fc.bias, std=0.1)
+    nn.init.normal_(net.get_parameter("fc.bias"), std=0.1)
     return net.eval()
 
 
 @pytest.fixture(scope="module")
-def known(net) -> Known:
+def known(net: nn.Module) -> Known:
     """What the network says of training images."""
     return scores.know(net, grainy(600, seed=1), precision="float32")
 
 
 @pytest.fixture(scope="module")
-def asked(net) -> Outputs:
+def asked(net: nn.Module) -> Outputs:
     """Logits and features of images known and unknown."""
     pixels = np.concatenate([grainy(40, seed=2).pixels[:], noise(40, seed=3).pixels[:]])
     with inference(net, "float32", features=True) as run:
@@ -57,7 +58,7 @@ def asked(net) -> Outputs:
 
 
 @pytest.mark.parametrize("distinct", [2, 7, 10_000])
-def test_metrics(distinct):
+def test_metrics(distinct: int) -> None:
     random = np.random.default_rng(distinct)
     conf_in, conf_out = (random.integers(low, low + distinct, n) / 8 for low, n in ((distinct // 3, 700), (0, 400)))
     collected = their_metrics.OODMetrics()
@@ -79,7 +80,7 @@ def as_maps(features: Tensor) -> Tensor:
     return features[:, :, None, None]
 
 
-def shaped(kind: Callable[..., Callable[[Tensor], Tensor]], known: Known, **settings: object) -> Callable[..., Tensor]:
+def shaped(kind: Callable[..., Any], known: Known, **settings: object) -> Callable[..., Tensor]:
     """One of their detectors of feature maps, of which ours are the 1 x 1 case."""
     made = kind(backbone=None, head=lambda maps: linear(maps.flatten(1), known.weight, known.bias), **settings)
     if hasattr(made, "fit_feature_maps"):
@@ -87,13 +88,13 @@ def shaped(kind: Callable[..., Callable[[Tensor], Tensor]], known: Known, **sett
     return lambda logits, features: made.predict_feature_maps(as_maps(features))
 
 
-def fitted(made: object, known: Known) -> Callable[..., Tensor]:
+def fitted(made: Any, known: Known) -> Callable[..., Tensor]:
     """One of their detectors of features."""
     made.fit_features(known.features, known.labels)
     return lambda logits, features: made.predict_features(features)
 
 
-PEERS = {
+PEERS: dict[str, Callable[[Known], Callable[..., Tensor]]] = {
     "msp": lambda k: lambda logits, features: theirs.MaxSoftmax(None).predict_logits(logits),
     "maxlogit": lambda k: lambda logits, features: theirs.MaxLogit(None).predict_logits(logits),
     "energy": lambda k: lambda logits, features: theirs.EnergyBased(None).predict_logits(logits),
@@ -109,26 +110,26 @@ PEERS = {
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_scores_are_the_negative_of_theirs(name, known, asked):
+def test_scores_are_the_negative_of_theirs(name: str, known: Known, asked: Outputs) -> None:
     rounding = 1e-3 if name == "vim" else 1e-5  # they find the eigenvectors in float32, we in float64
     assert_same(
         scores.get(name).fit(known).confidence(asked), -PEERS[name](known)(asked.logits, asked.features), rounding
     )
 
 
-def test_odin_steps_the_same_way(net):
+def test_odin_steps_the_same_way(net: nn.Module) -> None:
     pixels = torch.from_numpy(grainy(30, seed=4).pixels[:]).permute(0, 3, 1, 2).float() / 255
     found = scores.get("odin").confidence(Outputs(torch.zeros(len(pixels), CLASSES), pixels=pixels, net=net))
     expected = -theirs.ODIN(net, eps=0.0014, temperature=1000).predict(pixels)
     assert_same(found, expected)
 
 
-def test_gen_is_a_sum_where_theirs_is_a_mean(asked):
+def test_gen_is_a_sum_where_theirs_is_a_mean(asked: Outputs) -> None:
     assert_same(scores.get("gen").confidence(asked), -CLASSES * theirs.GEN(None).predict_logits(asked.logits))
 
 
 @pytest.fixture
-def in_float64(known, asked):
+def in_float64(known: Known, asked: Outputs) -> Iterator[tuple[Known, Tensor]]:
     """Scaled up, since pytorch-ood adds a ridge of 1e-6 to covariances, and with its tensors in double precision."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -139,7 +140,9 @@ def in_float64(known, asked):
 @pytest.mark.parametrize(
     ("name", "peer", "factor"), [("mahalanobis", "Mahalanobis", 2), ("relative-mahalanobis", "RMD", 1)]
 )
-def test_mahalanobis_has_a_covariance_where_theirs_has_a_sum(name, peer, factor, in_float64, asked):
+def test_mahalanobis_has_a_covariance_where_theirs_has_a_sum(
+    name: str, peer: str, factor: int, in_float64: tuple[Known, Tensor], asked: Outputs
+) -> None:
     """They do not divide the scatter matrix by the number of images, and halve one distance; the order is the same."""
     wide, features = in_float64
     expected = getattr(theirs, peer)(None).fit_features(wide.features, wide.labels).predict_features(features)
@@ -153,7 +156,7 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
     return logits_in, torch.arange(12) % CLASSES, logits_out
 
 
-def test_the_energy_loss_is_theirs(batch):
+def test_the_energy_loss_is_theirs(batch: tuple[Tensor, Tensor, Tensor]) -> None:
     logits_in, labels, logits_out = batch
     peer = their_losses.EnergyRegularizedLoss(alpha=0.1, margin_in=-23, margin_out=-5)
     expected = peer(torch.cat([logits_in, logits_out]), torch.cat([labels, torch.full((20,), -1)]))
@@ -161,7 +164,7 @@ def test_the_energy_loss_is_theirs(batch):
     assert found.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
-def test_outlier_exposure_is_theirs_up_to_the_means(batch):
+def test_outlier_exposure_is_theirs_up_to_the_means(batch: tuple[Tensor, Tensor, Tensor]) -> None:
     """Theirs is one mean over all images of the batch; ours, as its authors', a mean of each kind."""
     logits_in, labels, logits_out = batch
     peer = their_losses.OutlierExposureLoss(alpha=0.5)

@@ -1,17 +1,14 @@
 """A tiny trained run and a report on it, whose names are as hostile as names can be."""
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from torch import nn
+from written import Written
 
 import macs
 from macs import report
 from macs.data import ImageSet
-from macs.evaluation import Evaluation
-from macs.scores import ask
 from macs.training import starting_net
 from macs.training.recipe import Recipe
 from tiny import noise, stripes
@@ -23,25 +20,8 @@ HOSTILE = (
 )
 
 
-@dataclass(frozen=True)
-class Written:
-    path: Path
-    run: Path
-    net: nn.Module
-    test: ImageSet
-    ood: dict[str, ImageSet]
-    evaluation: Evaluation
-
-    @property
-    def html(self) -> str:
-        return self.path.read_text(encoding="utf-8")
-
-    def confidences(self, images: ImageSet) -> np.ndarray:
-        return ask(self.net, images, "msp", "float32").confidences
-
-
 @pytest.fixture(scope="session")
-def written(tmp_path_factory) -> Written:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     folder = tmp_path_factory.mktemp("report")
     test = replace(stripes(150, seed=2), classes=HOSTILE, name="</title><b>stripes</b>")
     files = tuple(f"{index}<i onclick=x>\udcff.png" for index in range(90))  # \udcff: a byte that is not UTF-8

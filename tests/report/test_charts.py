@@ -1,6 +1,7 @@
 """The geometry of the plots, computed another way."""
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ RANDOM = np.random.default_rng(1)
 SPEC = TrainingOptions().unverified()
 
 
-def judged(title: str, confidences) -> Judged:
+def judged(title: str, confidences: Sequence[float] | np.ndarray) -> Judged:
     count = len(confidences)
     images = ImageSet.from_array(np.zeros((count, 4, 4, 3), np.uint8), name=title)
     return Judged(np.zeros(count, np.int64), np.asarray(confidences, np.float32), title, images)
@@ -31,13 +32,13 @@ def points(drawn: str) -> np.ndarray:
     return np.stack([numbers[:, 0], 1 - numbers[:, 1]], axis=1)
 
 
-def test_a_path_goes_through_its_points_once():
+def test_a_path_goes_through_its_points_once() -> None:
     assert path([0, 0.5, 0.5, 1], [0, 1, 1, 0.25]) == "M0 1000L500 0L1000 750"
     assert path([0.5], [0.5]) == "M500 500L500 500"
 
 
-def test_the_area_under_the_roc_is_the_auroc():
-    known, unknown = RANDOM.beta(5, 1, 500), [RANDOM.beta(2, 2, 300), RANDOM.beta(1, 4, 900)]
+def test_the_area_under_the_roc_is_the_auroc() -> None:
+    known, *unknown = (RANDOM.beta(*shape).astype(np.float32) for shape in ((5, 1, 500), (2, 2, 300), (1, 4, 900)))
     evaluation = measure("known", np.ones(500, bool), known, {"a": unknown[0], "b": unknown[1]})
     drawn = charts.roc(choose([known, *unknown]), ["s0", "s1"], evaluation)
     for curve, result in zip(drawn.curves, evaluation.sets, strict=True):
@@ -48,7 +49,7 @@ def test_the_area_under_the_roc_is_the_auroc():
 
 
 @pytest.mark.parametrize("places", [RANDOM.beta(5, 1, 200), np.zeros(10), np.ones(3), RANDOM.random(5)])
-def test_a_density_is_the_sum_of_reflected_kernels_and_has_area_one(places):
+def test_a_density_is_the_sum_of_reflected_kernels_and_has_area_one(places: np.ndarray) -> None:
     middles = (np.arange(BINS) + 0.5) / BINS
     centres = (np.minimum(np.floor(places * BINS), BINS - 1) + 0.5) / BINS
     mirrored = np.concatenate([centres, -centres, 2 - centres])
@@ -58,7 +59,7 @@ def test_a_density_is_the_sum_of_reflected_kernels_and_has_area_one(places):
     np.testing.assert_allclose(density, kernels.sum(axis=1) / len(places), atol=0.01)
 
 
-def test_densities_share_one_scale_and_fill_the_plot():
+def test_densities_share_one_scale_and_fill_the_plot() -> None:
     drawn = charts.density(Axis(0, 1), judged("k", RANDOM.beta(9, 1, 300)), judged("u", RANDOM.random(100)), "s3")
     assert max(points(curve.path)[:, 1].max() for curve in drawn.curves) == 1
     heights = [points(curve.path) for curve in drawn.curves]
@@ -67,7 +68,7 @@ def test_densities_share_one_scale_and_fill_the_plot():
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.13, 0.9998), (0, 1), (-812.4, -3.0), (2e-7, 3e-7), (5, 5), (1e6, 3e6)])
-def test_ticks_are_round_ordered_and_inside(low, high):
+def test_ticks_are_round_ordered_and_inside(low: float, high: float) -> None:
     axis = Axis.around(low, high)
     assert axis.low <= low + 1e-12 and axis.high >= high - 1e-12 and axis.high > axis.low
     ticks = axis.ticks()
@@ -76,18 +77,18 @@ def test_ticks_are_round_ordered_and_inside(low, high):
     np.testing.assert_allclose(100 * axis.at(values), [tick.at for tick in ticks], atol=0.02)
 
 
-def test_far_away_confidences_do_not_squeeze_the_known_ones_into_a_line():
+def test_far_away_confidences_do_not_squeeze_the_known_ones_into_a_line() -> None:
     axis = charts.confidence_axis(judged("k", RANDOM.normal(-40, 3, 200)), [judged("u", [-1e6, -50.0])])
     assert -120 < axis.low < -50
     assert axis.at(-1e6) == 0
 
 
-def test_a_box_holds_the_quantiles():
-    box = charts.box(Axis(0, 100), "a", "s0", np.arange(101))
+def test_a_box_holds_the_quantiles() -> None:
+    box = charts.box(Axis(0, 100), "a", "s0", np.arange(101.0))
     assert box.numbers == box.at == [5, 25, 50, 75, 95]
 
 
-def test_the_slider_axis_labels_stand_where_their_thresholds_are():
+def test_the_slider_axis_labels_stand_where_their_thresholds_are() -> None:
     chosen = choose([RANDOM.beta(5, 1, 400), RANDOM.beta(1, 3, 200)])
     drawn = charts.survival(chosen, ["k", "u"], ["known", "s0"])
     for tick in drawn.x_ticks:
@@ -114,7 +115,7 @@ def epochs(count: int, outliers: bool) -> list[Epoch]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 10, 100])
-def test_training_curves_of_any_length(count):
+def test_training_curves_of_any_length(count: int) -> None:
     with_outliers = dict(history.charts(TrainingRecord(SPEC, 0.5, 0.5, epochs(count, True))))
     plain = dict(history.charts(TrainingRecord(SPEC, None, None, epochs(count, False))))
     assert list(with_outliers) == ["Loss", "Accuracy", "Confidence", "Confidence gap"]
@@ -125,7 +126,7 @@ def test_training_curves_of_any_length(count):
     assert history.charts(TrainingRecord(SPEC, None, None, [])) == []
 
 
-def test_the_margin_is_drawn_where_the_gap_has_to_reach():
+def test_the_margin_is_drawn_where_the_gap_has_to_reach() -> None:
     gap = dict(history.charts(TrainingRecord(SPEC, 0.2, 0.2, epochs(5, True))))["Confidence gap"]
     line = next(curve for curve in gap.curves if curve.name == "margin 0.2")
     (at,) = {float(y) for y in points(line.path)[:, 1]}

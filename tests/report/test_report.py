@@ -8,12 +8,15 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from io import BytesIO
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from written import Written
 
 import macs
 from macs import report
@@ -30,7 +33,8 @@ VOID = {"meta", "link", "img", "input", "br"}
 
 class Element:
     def __init__(self, tag: str, attributes: dict[str, str]) -> None:
-        self.tag, self.attributes, self.children = tag, attributes, []
+        self.tag, self.attributes = tag, attributes
+        self.children: list[Element | str] = []
 
     @property
     def text(self) -> str:
@@ -80,7 +84,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(written) -> Element:
+def page(written: Written) -> Element:
     return Page(written.html).root
 
 
@@ -89,7 +93,7 @@ def rows(page: Element, id: str) -> list[list[str]]:
     return [[cell.text for cell in row.children if isinstance(cell, Element)] for row in table.all("tr")[1:]]
 
 
-def test_both_protocols_hold_the_numbers_of_the_evaluation(written, page):
+def test_both_protocols_hold_the_numbers_of_the_evaluation(written: Written, page: Element) -> None:
     numbers = macs.evaluate(written.net, written.test, written.ood, precision="float32", progress=False).as_dict()
     columns = [metric.name for metric in shown()]
     full, draws = rows(page, "full"), rows(page, "draws")
@@ -103,7 +107,7 @@ def test_both_protocols_hold_the_numbers_of_the_evaluation(written, page):
     assert len(full) == len(draws) == 4
 
 
-def test_the_tiles_and_the_download_hold_the_same_numbers(written, page):
+def test_the_tiles_and_the_download_hold_the_same_numbers(written: Written, page: Element) -> None:
     evaluation = written.evaluation
     tiles = [tile.all("b")[0].text for tile in page.all(class_="tiles")[0].all("li")]
     means = (evaluation.accuracy, *(evaluation.mean(metric) for metric in ("auroc", "fpr95_id", "fpr95")))
@@ -112,7 +116,7 @@ def test_the_tiles_and_the_download_hold_the_same_numbers(written, page):
     assert json.loads(base64.b64decode(link.attributes["href"].split(",", 1)[1])) == evaluation.as_dict()
 
 
-def test_both_conventions_are_named(page):
+def test_both_conventions_are_named(page: Element) -> None:
     text = page.text
     for words in (
         "OOD as positive",
@@ -123,7 +127,7 @@ def test_both_conventions_are_named(page):
         assert words in text
 
 
-def test_the_slider_starts_where_95_percent_of_the_known_images_are_kept(written, page):
+def test_the_slider_starts_where_95_percent_of_the_known_images_are_kept(written: Written, page: Element) -> None:
     steps = json.loads(page.all("script", id="steps")[0].text)
     (slider,) = page.all("input", id="slider")
     start = int(slider.attributes["value"])
@@ -140,7 +144,7 @@ def test_the_slider_starts_where_95_percent_of_the_known_images_are_kept(written
         assert kept == [sum(value >= each for value in confidences) for each in steps["values"]]
 
 
-def test_the_pictures_are_the_most_and_the_least_confident_images(written, page):
+def test_the_pictures_are_the_most_and_the_least_confident_images(written: Written, page: Element) -> None:
     grids = page.all(class_="pictures")
     assert len(grids) == 1 + len(written.ood)
     for sign, images, grid in zip((1, -1, -1, -1), (written.test, *written.ood.values()), grids, strict=True):
@@ -157,14 +161,14 @@ def test_the_pictures_are_the_most_and_the_least_confident_images(written, page)
                 assert images.classes[images.labels[i]] in figure.all("img")[0].attributes["alt"]
 
 
-def test_wrong_answers_to_known_images_are_marked(written, page):
+def test_wrong_answers_to_known_images_are_marked(written: Written, page: Element) -> None:
     predictions = macs.scores.ask(written.net, written.test, "msp", "float32").predictions
     order = np.argsort(written.confidences(written.test), kind="stable")
     for i, figure in zip(order, page.all(class_="pictures")[0].all("figure"), strict=False):
         assert ("✓" in figure.text) == (predictions[i] == written.test.labels[i])
 
 
-def test_hostile_names_are_shown_and_do_nothing(written, page):
+def test_hostile_names_are_shown_and_do_nothing(written: Written, page: Element) -> None:
     names = (written.test.name, *written.test.classes, *written.ood)
     for name in names:
         assert re.sub(r"\s+", " ", name) in page.text
@@ -174,7 +178,7 @@ def test_hostile_names_are_shown_and_do_nothing(written, page):
     assert "<i onclick=x>?.png" in page.all(class_="pictures")[2].all("img")[0].attributes["alt"]
 
 
-def test_the_page_is_complete_and_may_load_nothing(page):
+def test_the_page_is_complete_and_may_load_nothing(page: Element) -> None:
     for element in page.all():
         for key in ("src", "href"):
             assert element.attributes.get(key, "#").startswith(("#", "data:"))
@@ -185,7 +189,7 @@ def test_the_page_is_complete_and_may_load_nothing(page):
     assert policy.startswith("default-src 'none'") and f"script-src 'sha256-{digest}'" in policy
 
 
-def test_everything_that_is_drawn_has_words(page):
+def test_everything_that_is_drawn_has_words(page: Element) -> None:
     for element in page.all():
         if element.attributes.get("role") == "img":
             assert len(element.attributes["aria-label"]) > 20
@@ -197,7 +201,7 @@ def test_everything_that_is_drawn_has_words(page):
         assert link.attributes["href"].startswith("data:") or link.attributes["href"][1:] in ids
 
 
-def test_the_training_is_shown(written, page):
+def test_the_training_is_shown(written: Written, page: Element) -> None:
     epochs = [json.loads(line) for line in (written.run / "metrics.jsonl").read_text().splitlines()]
     (training,) = page.all("section", id="training")
     loss = training.all("svg", role="img")[0].attributes["aria-label"]
@@ -206,9 +210,9 @@ def test_the_training_is_shown(written, page):
     assert training.all("pre")[0].text == " ".join((written.run / "recipe.toml").read_text().split())
 
 
-def test_the_same_findings_give_the_same_bytes(written, tmp_path):
+def test_the_same_findings_give_the_same_bytes(written: Written, tmp_path: Path) -> None:
     again = tmp_path / "again.html"
-    options = {"run": written.run, "precision": "float32", "progress": False}
+    options: Any = {"run": written.run, "precision": "float32", "progress": False}
     report.write(again, written.net, written.test, written.ood, **options)
     assert again.read_bytes() == written.path.read_bytes()
 
@@ -224,7 +228,7 @@ class Brightness(nn.Module):
         return 50 * pixels.mean(dim=(1, 2, 3), keepdim=True)[:, 0, 0] * self.weight
 
 
-def test_without_a_run_there_is_no_training_and_large_images_stay_below_two_megabytes(tmp_path):
+def test_without_a_run_there_is_no_training_and_large_images_stay_below_two_megabytes(tmp_path: Path) -> None:
     ood = {f"set {number}": noise(12, number, size=160) for number in range(11)}
     report.write(tmp_path / "page.html", Brightness(), stripes(30, 0, size=160), ood, progress=False)
     page = Page((tmp_path / "page.html").read_text()).root
@@ -234,7 +238,7 @@ def test_without_a_run_there_is_no_training_and_large_images_stay_below_two_mega
 
 
 @pytest.mark.parametrize("score", ["energy", "knn"])
-def test_scores_beyond_probabilities(written, tmp_path, score):
+def test_scores_beyond_probabilities(written: Written, tmp_path: Path, score: str) -> None:
     train = stripes(60, seed=9)
     ood = {"noise": noise(20, seed=8)}
     test = stripes(40, seed=7)
@@ -242,16 +246,16 @@ def test_scores_beyond_probabilities(written, tmp_path, score):
     assert f"the score {score}" in Page((tmp_path / "page.html").read_text()).root.text
 
 
-def test_one_image_a_set_and_equal_confidences(tmp_path):
+def test_one_image_a_set_and_equal_confidences(tmp_path: Path) -> None:
     black = ImageSet.from_array(np.zeros((1, 8, 8, 3), np.uint8), [0], ["dark", "light"])
     report.write(tmp_path / "page.html", Brightness(2), black, {"same": black}, progress=False)
     assert Page((tmp_path / "page.html").read_text()).root.all("table", id="full")
 
 
-def test_what_cannot_be_reported_is_refused_and_nothing_is_written(written, tmp_path):
+def test_what_cannot_be_reported_is_refused_and_nothing_is_written(written: Written, tmp_path: Path) -> None:
     target, test, ood = tmp_path / "page.html", stripes(20, 0), {"noise": noise(20, 1)}
 
-    def refused(words: str, test: ImageSet = test, ood: dict[str, ImageSet] = ood, **options: object) -> None:
+    def refused(words: str, test: ImageSet = test, ood: dict[str, ImageSet] = ood, **options: Any) -> None:
         with pytest.raises(MacsError, match=words):
             report.write(target, written.net, test, ood, progress=False, **options)
 
@@ -283,16 +287,16 @@ def test_what_cannot_be_reported_is_refused_and_nothing_is_written(written, tmp_
         (0.1225, "12.3%"),
     ],
 )
-def test_what_is_not_nothing_or_all_does_not_read_so(share, words):
+def test_what_is_not_nothing_or_all_does_not_read_so(share: float, words: str) -> None:
     assert percent(share) == words
 
 
-def test_a_confidence_just_below_one_does_not_read_as_one():
+def test_a_confidence_just_below_one_does_not_read_as_one() -> None:
     values = {1.0: "1", 0.99999994: "0.9999999", 0.999981: "0.99998", 0.25: "0.25", 12.3456: "12.35"}
     assert [short(value) for value in values] == list(values.values())
 
 
-def test_a_prediction_beyond_the_class_names_has_a_number(tmp_path):
+def test_a_prediction_beyond_the_class_names_has_a_number(tmp_path: Path) -> None:
     test = replace(stripes(20, 0), classes=("a", "b", "c"))
     report.write(tmp_path / "page.html", Brightness(5), test, {"noise": noise(5, 1)}, progress=False)
     assert "class 4" in (tmp_path / "page.html").read_text()

@@ -8,6 +8,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
+from written import Written
 
 from macs.report.page import percent
 
@@ -56,7 +57,7 @@ return [...document.querySelectorAll("body *")].filter((element) => {
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[webdriver.Chrome]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
@@ -67,7 +68,7 @@ def browser(tmp_path_factory) -> Iterator[webdriver.Chrome]:
     driver.quit()
 
 
-def visit(browser: webdriver.Chrome, written, width: int = 1280, colours: str = "light") -> None:
+def visit(browser: webdriver.Chrome, written: Written, width: int = 1280, colours: str = "light") -> None:
     window = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", window)
     wishes = {"prefers-color-scheme": colours, "prefers-reduced-motion": "reduce"}
@@ -86,14 +87,14 @@ def shown_by(browser: webdriver.Chrome) -> tuple[float, list[str]]:
     return float(browser.find_element(By.ID, "value").text), shares
 
 
-def expected(written, threshold: float) -> list[str]:
+def expected(written: Written, threshold: float) -> list[str]:
     """The shares of a threshold, counted image by image."""
     known, *unknown = (written.confidences(images).tolist() for images in (written.test, *written.ood.values()))
     kept = sum(value >= threshold for value in known) / len(known)
     return [percent(kept), *(percent(sum(v < threshold for v in values) / len(values)) for values in unknown)]
 
 
-def test_keys_move_the_threshold_and_every_number_follows(browser, written):
+def test_keys_move_the_threshold_and_every_number_follows(browser: webdriver.Chrome, written: Written) -> None:
     visit(browser, written)
     slider = browser.find_element(By.ID, "slider")
     seen = [shown_by(browser)]
@@ -111,7 +112,7 @@ def test_keys_move_the_threshold_and_every_number_follows(browser, written):
     assert complaints(browser) == []
 
 
-def test_the_mouse_moves_the_threshold_and_the_marks_in_the_plots(browser, written):
+def test_the_mouse_moves_the_threshold_and_the_marks_in_the_plots(browser: webdriver.Chrome, written: Written) -> None:
     visit(browser, written)
     slider = browser.find_element(By.ID, "slider")
     steps = int(slider.get_attribute("max"))
@@ -129,11 +130,13 @@ def test_the_mouse_moves_the_threshold_and_the_marks_in_the_plots(browser, writt
     caught = np.mean(written.confidences(written.ood["noise"]) < threshold)
     dot = browser.find_element(By.CSS_SELECTOR, "[data-dot='1']").get_attribute("d")
     x, y = (float(number) for number in dot[1:-2].split())
-    assert (x, y) == (pytest.approx(1000 * (1 - kept)), pytest.approx(1000 * (1 - caught)))
+    assert (x, y) == pytest.approx((1000 * (1 - kept), 1000 * (1 - caught)))
     assert complaints(browser) == []
 
 
-def test_a_button_goes_to_its_threshold_and_the_pictures_say_what_happens_to_them(browser, written):
+def test_a_button_goes_to_its_threshold_and_the_pictures_say_what_happens_to_them(
+    browser: webdriver.Chrome, written: Written
+) -> None:
     visit(browser, written)
     for words, least in (("keep 99%", 0.99), ("keep 90%", 0.9)):
         browser.find_element(By.XPATH, f"//button[contains(., '{words}')]").click()
@@ -147,7 +150,9 @@ def test_a_button_goes_to_its_threshold_and_the_pictures_say_what_happens_to_the
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 768, 375, 320])
-def test_nothing_sticks_out_and_every_word_can_be_read(browser, written, width, colours):
+def test_nothing_sticks_out_and_every_word_can_be_read(
+    browser: webdriver.Chrome, written: Written, width: int, colours: str
+) -> None:
     visit(browser, written, width, colours)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert browser.execute_script(STICKING_OUT) == []
@@ -158,7 +163,7 @@ def test_nothing_sticks_out_and_every_word_can_be_read(browser, written, width, 
     assert complaints(browser) == []
 
 
-def test_hostile_names_run_nothing_and_nothing_is_loaded(browser, written):
+def test_hostile_names_run_nothing_and_nothing_is_loaded(browser: webdriver.Chrome, written: Written) -> None:
     visit(browser, written)
     assert browser.execute_script("return window.pwned") is None
     loaded = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")

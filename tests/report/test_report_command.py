@@ -26,18 +26,20 @@ def save_images(folder: Path, seed: int) -> None:
 
 
 @pytest.fixture
-def run(tmp_path) -> Path:
+def run(tmp_path: Path) -> Path:
     """A run on a folder with a test part."""
     save_images(tmp_path / "mine/train", 1)
     save_images(tmp_path / "mine/test", 2)
-    np.save(tmp_path / "noise.npy", noise(25, seed=3).pixels)
+    np.save(tmp_path / "noise.npy", noise(25, seed=3).pixels[:])
     train = macs.data.load(tmp_path / "mine", "train", size=16)
     net = nets.build("wrn-10-1", classes=3)
     macs.pretrain(net, train, recipe=macs.Recipe(epochs=1, batch_in=16), run=tmp_path / "run", progress=False)
     return tmp_path / "run"
 
 
-def test_the_report_lies_in_the_run_and_says_what_evaluate_says(run, tmp_path, capsys):
+def test_the_report_lies_in_the_run_and_says_what_evaluate_says(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     command("report", run, "--ood", tmp_path / "noise.npy")
     assert str(run / "report.html") in capsys.readouterr().out
     assert (run / "report.html").read_text().startswith("<!doctype html>")
@@ -49,11 +51,13 @@ def test_the_report_lies_in_the_run_and_says_what_evaluate_says(run, tmp_path, c
     assert value == {key: evaluated[key] for key in value}
 
 
-def test_a_fitted_score_is_fitted_to_the_training_images(run, tmp_path):
+def test_a_fitted_score_is_fitted_to_the_training_images(run: Path, tmp_path: Path) -> None:
     command("report", run, "--ood", tmp_path / "noise.npy", "--score", "mahalanobis", "--json")
 
 
-def test_training_images_are_not_reported_on_as_if_they_were_new(run, tmp_path, capsys):
+def test_training_images_are_not_reported_on_as_if_they_were_new(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.rmtree(tmp_path / "mine/test")
     (tmp_path / "mine/train").rename(tmp_path / "flat")
     recipe = (run / "recipe.toml").read_text().replace(f"{tmp_path}/mine", f"{tmp_path}/flat")
@@ -64,7 +68,7 @@ def test_training_images_are_not_reported_on_as_if_they_were_new(run, tmp_path, 
     command("report", run, "--ood", tmp_path / "noise.npy", "--id", tmp_path / "new")
 
 
-def test_mistakes_get_one_sentence(run, tmp_path, capsys):
+def test_mistakes_get_one_sentence(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere" in refused(capsys, "report", "nowhere", "--ood", "svhn")
     assert "did you mean 'svhn'" in refused(capsys, "report", run, "--ood", "svnh")
     assert "--ood" in refused(capsys, "report", run, "--data", tmp_path)
@@ -75,14 +79,14 @@ def test_mistakes_get_one_sentence(run, tmp_path, capsys):
     assert "not finished" in refused(capsys, "report", run, "--ood", tmp_path / "noise.npy")
 
 
-def test_without_names_the_ood_sets_that_are_there_are_taken(tmp_path):
+def test_without_names_the_ood_sets_that_are_there_are_taken(tmp_path: Path) -> None:
     pytest.importorskip("skimage", reason="the digits benchmark comes with scikit-image")
     assert set(_default_ood_sets("digits", tmp_path)) == set(demo.OOD.values())
     with pytest.raises(MacsError, match="--ood"):
         _default_ood_sets("cifar10", tmp_path)
 
 
-def test_no_file_of_the_run_is_overwritten(run, tmp_path, capsys):
+def test_no_file_of_the_run_is_overwritten(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in run.iterdir()}
     for name in ("recipe.toml", "metrics.jsonl", "state.pt", "net.safetensors"):
         line = refused(capsys, "report", run, "--ood", tmp_path / "noise.npy", "--out", run / name)
@@ -92,7 +96,7 @@ def test_no_file_of_the_run_is_overwritten(run, tmp_path, capsys):
     assert {path: path.read_bytes() for path in run.iterdir()} == before
 
 
-def test_images_of_other_classes_are_refused(run, tmp_path, capsys):
+def test_images_of_other_classes_are_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_images(tmp_path / "new", 4)
     (tmp_path / "new/plain").rename(tmp_path / "new/spotted")
     line = refused(capsys, "report", run, "--ood", tmp_path / "noise.npy", "--id", tmp_path / "new")
@@ -100,5 +104,5 @@ def test_images_of_other_classes_are_refused(run, tmp_path, capsys):
     assert not (run / "report.html").exists()
 
 
-def test_help_does_not_import_torch():
+def test_help_does_not_import_torch() -> None:
     assert not needs_torch("report", "--help")

@@ -22,7 +22,7 @@ SETS = {name: [each.astype(np.float32) for each in sets] for name, sets in SETS.
 
 
 @pytest.mark.parametrize("sets", SETS.values(), ids=SETS.keys())
-def test_every_count_is_that_of_a_loop_over_the_images(sets):
+def test_every_count_is_that_of_a_loop_over_the_images(sets: list[np.ndarray]) -> None:
     chosen = choose(sets)
     assert chosen.values == sorted(set(chosen.values)) and len(chosen.values) <= 1000
     for confidences, kept in zip(sets, chosen.kept, strict=True):
@@ -32,7 +32,7 @@ def test_every_count_is_that_of_a_loop_over_the_images(sets):
 
 
 @pytest.mark.parametrize("sets", SETS.values(), ids=SETS.keys())
-def test_what_slips_through_at_95_percent_kept_is_fpr95(sets):
+def test_what_slips_through_at_95_percent_kept_is_fpr95(sets: list[np.ndarray]) -> None:
     chosen = choose(sets)
     start = chosen.keeping(95)
     assert chosen.kept[0][start] >= math.ceil(0.95 * len(sets[0]))
@@ -41,7 +41,7 @@ def test_what_slips_through_at_95_percent_kept_is_fpr95(sets):
 
 
 @pytest.mark.parametrize("percent", [50, 90, 99])
-def test_keeping_is_the_highest_and_catching_the_lowest_threshold_that_does(percent):
+def test_keeping_is_the_highest_and_catching_the_lowest_threshold_that_does(percent: int) -> None:
     chosen = choose(SETS["overlapping"])
     keeping, catching = chosen.keeping(percent), chosen.catching(percent)
     assert chosen.shares[0, keeping] >= percent / 100 > chosen.shares[0, keeping + 1]
@@ -49,7 +49,7 @@ def test_keeping_is_the_highest_and_catching_the_lowest_threshold_that_does(perc
     assert caught[catching] >= percent / 100 > caught[catching - 1]
 
 
-def test_a_threshold_is_the_shortest_decimal_of_its_interval():
+def test_a_threshold_is_the_shortest_decimal_of_its_interval() -> None:
     for _ in range(2000):
         high = float(RANDOM.normal() * 10.0 ** RANDOM.integers(-6, 6))
         low = high - abs(high) * 10.0 ** -float(RANDOM.uniform(0, 9))
@@ -62,6 +62,6 @@ def test_a_threshold_is_the_shortest_decimal_of_its_interval():
         )
 
 
-def test_the_shown_threshold_stays_short():
+def test_the_shown_threshold_stays_short() -> None:
     chosen = choose([np.array([0.87345219, 0.9]), np.array([0.8721])])
     assert 0.873 in chosen.values and 0.9 in chosen.values

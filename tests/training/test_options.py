@@ -2,6 +2,8 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -26,11 +28,13 @@ from macs.training.recipe import Recipe
             method="mixoe",
             recipe=Recipe(options={"joint": True, "mix": 'cut"mix', "weight": 1e-300}),
         ),
-        TrainingOptions(size=64.0, recipe=Recipe(lr=np.float32(0.5), epochs=np.int64(3))),
+        TrainingOptions(
+            size=cast(Any, 64.0), recipe=Recipe(lr=cast(Any, np.float32(0.5)), epochs=cast(Any, np.int64(3)))
+        ),
         TrainingOptions(recipe=Recipe(lr=1e-12, final_lr=0.0, dropout=0.0, seed=2**40, precision="float32")),
     ],
 )
-def test_options_survive_a_flat_file(options, tmp_path):
+def test_options_survive_a_flat_file(options: TrainingOptions, tmp_path: Path) -> None:
     given = {key: value for key, value in options.flat().items() if value is not None}
     (tmp_path / "recipe.toml").write_text(tomli_w.dumps(given), encoding="utf-8")
     assert TrainingOptions.from_toml(tmp_path / "recipe.toml") == options
@@ -48,12 +52,12 @@ def test_options_survive_a_flat_file(options, tmp_path):
         ({"method": "mac"}, "did you mean 'macs'"),
     ],
 )
-def test_wrong_values_are_refused(settings, words):
+def test_wrong_values_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(MacsError, match=words):
         TrainingOptions(**settings)
 
 
-def test_what_is_given_overrides_one_setting_and_keeps_the_others():
+def test_what_is_given_overrides_one_setting_and_keeps_the_others() -> None:
     base = TrainingOptions(recipe=Recipe(margin=0.3, options={"weight": 0.1}))
     assert base.updated({"margin": 0.7}).recipe.options == {"margin": 0.7, "weight": 0.1}
     assert base.updated({"options": {"variant": "hinge"}}).recipe.options == {"margin": 0.3, "variant": "hinge"}
@@ -82,7 +86,7 @@ def test_what_is_given_overrides_one_setting_and_keeps_the_others():
         ("\udcff\udcfe", "not text in UTF-8"),
     ],
 )
-def test_a_bad_file_is_named(text, words, tmp_path):
+def test_a_bad_file_is_named(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "recipe.toml"
     path.write_bytes(os.fsencode(text))
     with pytest.raises(MacsError, match=words) as caught:
@@ -90,20 +94,20 @@ def test_a_bad_file_is_named(text, words, tmp_path):
     assert str(path) in str(caught.value)
 
 
-def test_what_is_no_file_is_named(tmp_path):
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path, words in ((tmp_path, "is a folder, not a recipe"), (tmp_path / "fifo", "is a FIFO, not a recipe")):
         with pytest.raises(MacsError, match=words):
             TrainingOptions.from_toml(path)
 
 
-def test_a_file_leaves_the_rest_to_the_base(tmp_path):
+def test_a_file_leaves_the_rest_to_the_base(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text("\ufeffepochs = 3\n", encoding="utf-8")  # with a mark, as Notepad writes it
     assert TrainingOptions.from_toml(tmp_path / "recipe.toml") == TrainingOptions(recipe=Recipe(epochs=3))
     found = TrainingOptions.from_toml(tmp_path / "recipe.toml", PRETRAINING_OPTIONS)
     assert found == replace(PRETRAINING_OPTIONS, recipe=replace(PRETRAINING_OPTIONS.recipe, epochs=3))
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MacsError, match="no recipe at"):
         TrainingOptions.from_toml(tmp_path / "nowhere.toml")

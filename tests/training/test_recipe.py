@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,13 +10,13 @@ from macs.core.errors import MacsError
 from macs.training.recipe import Recipe
 
 
-def test_the_defaults_are_the_papers_protocol():
+def test_the_defaults_are_the_papers_protocol() -> None:
     recipe = Recipe()
     assert (recipe.epochs, recipe.batch_in, recipe.batch_out) == (10, 128, 128)
     assert (recipe.lr, recipe.momentum, recipe.weight_decay) == (0.001, 0.9, 5e-4)
 
 
-def test_the_margin_is_a_setting_of_the_method_and_given_once():
+def test_the_margin_is_a_setting_of_the_method_and_given_once() -> None:
     recipe = Recipe(margin=0.5, options={"weight": 0.1})
     assert recipe == Recipe(options={"weight": 0.1, "margin": 0.5})
     assert replace(recipe, lr=0.1).options == recipe.options
@@ -58,6 +59,6 @@ def test_the_margin_is_a_setting_of_the_method_and_given_once():
         ({"augment": "blur"}, "auto, crop-flip, crop, resized-crop, none"),
     ],
 )
-def test_wrong_values_are_refused(settings, words):
+def test_wrong_values_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(MacsError, match=words):
         Recipe(**settings)

@@ -1,6 +1,7 @@
 """The run folder: whose it is, what it records, and what a killed process or an older version may have left in it."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import tomli_w
@@ -28,20 +29,20 @@ SPEC = TrainingSpec(
 )
 
 
-def test_a_run_killed_as_it_began_can_be_started_again(tmp_path):
+def test_a_run_killed_as_it_began_can_be_started_again(tmp_path: Path) -> None:
     (tmp_path / ".recipe.toml.0123abcd.part").write_text("epo")
     RunFolder(tmp_path).claim(SPEC, resume=False)
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]
     assert RunFolder(tmp_path).spec == SPEC
 
 
-def test_a_folder_of_other_files_is_not_taken(tmp_path):
+def test_a_folder_of_other_files_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(MacsError, match="holds files that are not a run"):
         RunFolder(tmp_path).claim(SPEC, resume=False)
 
 
-def test_a_run_is_known_by_hashes_and_not_by_places(tmp_path):
+def test_a_run_is_known_by_hashes_and_not_by_places(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.claim(SPEC, resume=False)
     folder.claim(replace(SPEC, train=replace(SPEC.train, source="/elsewhere/digits")), resume=True)
@@ -56,14 +57,14 @@ def test_a_run_is_known_by_hashes_and_not_by_places(tmp_path):
             folder.claim(changed, resume=True)
 
 
-def test_weights_in_memory_need_not_be_made_again_to_go_on(tmp_path):
+def test_weights_in_memory_need_not_be_made_again_to_go_on(tmp_path: Path) -> None:
     """The state has the weights; a network that was built without a seed could never be resumed otherwise."""
     folder, ours = RunFolder(tmp_path), replace(SPEC, start=Start("memory", "b"))
     folder.claim(ours, resume=False)
     folder.claim(replace(ours, start=Start("memory", "c")), resume=True)
 
 
-def test_a_run_of_an_older_version_is_read_but_not_gone_on_with(tmp_path):
+def test_a_run_of_an_older_version_is_read_but_not_gone_on_with(tmp_path: Path) -> None:
     asked = TrainingOptions(
         id="digits", outliers="300k", checkpoint="a.pt", size=16, recipe=Recipe(margin=0.3, epochs=2)
     )
@@ -76,7 +77,9 @@ def test_a_run_of_an_older_version_is_read_but_not_gone_on_with(tmp_path):
         RunFolder(tmp_path).claim(SPEC, resume=True)
 
 
-def test_the_record_says_where_weights_and_images_came_from(known, outliers, tmp_path):
+def test_the_record_says_where_weights_and_images_came_from(
+    known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     short = Recipe(epochs=1, batch_in=32, batch_out=32, lr=0.02)
     net = macs.training.starting_net("wrn-10-1", classes=3, seed=5)
     started = nets.weights_hash(net)
@@ -90,7 +93,7 @@ def test_the_record_says_where_weights_and_images_came_from(known, outliers, tmp
     macs.finetune(loaded, known, outliers, recipe=short, run=tmp_path / "loaded", progress=False)
     assert RunFolder(tmp_path / "loaded").spec.start == Start(file, trained)
     changed = nets.load(tmp_path / "plain")
-    changed.fc.bias.data += 1
+    changed.get_parameter("fc.bias").data += 1
     macs.finetune(changed, known, outliers, recipe=short, run=tmp_path / "changed", progress=False)
     assert RunFolder(tmp_path / "changed").spec.start.source == "memory"
     assert isinstance(known, ImageSet) and RunFolder(tmp_path / "plain").spec.train.source == "memory"

@@ -8,7 +8,7 @@ from macs.methods import Batch, Step
 from macs.training.tally import Tally
 
 
-def test_an_epoch_is_the_mean_over_its_images_and_the_loss_and_the_gap_over_its_steps():
+def test_an_epoch_is_the_mean_over_its_images_and_the_loss_and_the_gap_over_its_steps() -> None:
     torch.manual_seed(0)
     tally, steps = Tally(4), []
     for size in (6, 2):

@@ -28,17 +28,19 @@ def write_stripes(folder: Path) -> Path:
 
 
 @pytest.fixture
-def mine(tmp_path) -> Path:
+def mine(tmp_path: Path) -> Path:
     return write_stripes(tmp_path / "mine")
 
 
 @pytest.fixture
-def others(tmp_path) -> Path:
-    np.save(tmp_path / "others.npy", noise(64, seed=3).pixels)
+def others(tmp_path: Path) -> Path:
+    np.save(tmp_path / "others.npy", noise(64, seed=3).pixels[:])
     return tmp_path / "others.npy"
 
 
-def test_a_recipe_file_for_pretraining_leaves_the_rest_to_pretraining(mine, tmp_path, capsys):
+def test_a_recipe_file_for_pretraining_leaves_the_rest_to_pretraining(
+    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "r.toml").write_text("weight_decay = 0.001\n")
     run("pretrain", "--recipe", tmp_path / "r.toml", "--id", mine, *SHORT, "--run", tmp_path / "run", "--json")
     value = json.loads(capsys.readouterr().out)["recipe"]
@@ -46,12 +48,16 @@ def test_a_recipe_file_for_pretraining_leaves_the_rest_to_pretraining(mine, tmp_
     assert RunFolder(tmp_path / "run").spec.method == "msp"
 
 
-def test_a_recipe_for_another_method_does_not_pretrain(mine, tmp_path, capsys):
+def test_a_recipe_for_another_method_does_not_pretrain(
+    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "r.toml").write_text("method = 'macs'\n")
     assert "is a recipe for macs" in refused(capsys, "pretrain", "--recipe", tmp_path / "r.toml", "--id", mine, *SHORT)
 
 
-def test_random_weights_are_pointed_out_where_a_classifier_was_expected(mine, others, tmp_path, capsys):
+def test_random_weights_are_pointed_out_where_a_classifier_was_expected(
+    mine: Path, others: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run("finetune", "--id", mine, "--outliers", others, *SHORT, "--run", tmp_path / "a")
     assert "warning: There is no --checkpoint" in capsys.readouterr().err
     run("pretrain", "--id", mine, *SHORT, "--run", tmp_path / "b")
@@ -59,7 +65,9 @@ def test_random_weights_are_pointed_out_where_a_classifier_was_expected(mine, ot
     assert "--checkpoint" not in capsys.readouterr().err
 
 
-def test_outliers_that_are_the_training_images_are_refused(mine, tmp_path, capsys):
+def test_outliers_that_are_the_training_images_are_refused(
+    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "link").symlink_to(mine)
     for outliers in (mine, f"{mine}/", tmp_path / "link"):
         line = refused(capsys, "finetune", "--id", mine, "--outliers", outliers, *SHORT, "--run", tmp_path / "run")
@@ -67,13 +75,17 @@ def test_outliers_that_are_the_training_images_are_refused(mine, tmp_path, capsy
         assert "belong to no class" in refused(capsys, "sweep", "--id", mine, "--outliers", outliers, *SHORT)
 
 
-def test_a_folder_with_any_name_gives_a_recipe_that_loads_again(tmp_path, capsys):
+def test_a_folder_with_any_name_gives_a_recipe_that_loads_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = write_stripes(tmp_path / "📷 'of' \"us\"")
     run("pretrain", "--id", folder, *SHORT, "--run", tmp_path / "run")
     assert RunFolder(tmp_path / "run").spec.train.source == str(folder)
 
 
-def test_a_folder_whose_name_no_recipe_can_hold_is_refused_before_training(tmp_path, capsys):
+def test_a_folder_whose_name_no_recipe_can_hold_is_refused_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = write_stripes(tmp_path / os.fsdecode(b"photos\xff"))
     assert "UTF-8 cannot encode" in refused(capsys, "pretrain", "--id", folder, *SHORT, "--run", tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -97,7 +109,9 @@ def test_a_folder_whose_name_no_recipe_can_hold_is_refused_before_training(tmp_p
         (["--recipe", "/dev/null"], "is a device, not a recipe"),
     ],
 )
-def test_a_mistake_gets_one_sentence_before_the_data_is_looked_for(arguments, words, capsys, monkeypatch):
+def test_a_mistake_gets_one_sentence_before_the_data_is_looked_for(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MACS_DATA", "nowhere")
     assert words in refused(capsys, "pretrain", *arguments)
 
@@ -117,12 +131,16 @@ def test_a_mistake_gets_one_sentence_before_the_data_is_looked_for(arguments, wo
         (["--options.variant", "unbounded"], "no margin to choose"),
     ],
 )
-def test_a_mistake_in_a_sweep_gets_one_sentence_before_the_data_is_looked_for(arguments, words, capsys, monkeypatch):
+def test_a_mistake_in_a_sweep_gets_one_sentence_before_the_data_is_looked_for(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MACS_DATA", "nowhere")
     assert words in refused(capsys, "sweep", *arguments)
 
 
-def test_the_command_that_is_recommended_fits_the_data(mine, tmp_path, capsys):
+def test_the_command_that_is_recommended_fits_the_data(
+    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     line = measuring(tmp_path / "a run", "digits", None)
     words = shlex.split(line)
     assert words[:4] == ["macs", "evaluate", str(tmp_path / "a run"), "--ood"]
@@ -134,7 +152,9 @@ def test_the_command_that_is_recommended_fits_the_data(mine, tmp_path, capsys):
     assert measuring(Path("r"), str(tmp_path / "divided"), None) == own
 
 
-def test_a_run_on_the_folder_above_stays_in_runs(tmp_path, monkeypatch, capsys):
+def test_a_run_on_the_folder_above_stays_in_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     photos = write_stripes(tmp_path / "photos")
     work = tmp_path / "photos" / STRIPES[0]  # any folder inside will do
     monkeypatch.chdir(work)

@@ -1,19 +1,20 @@
 """One way to a trained network: a run folder, parts of which may be given otherwise, or all its parts."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import macs
 from macs import nets, training
 from macs.core.errors import MacsError
-from macs.data import Preparation
+from macs.data import ImageSet, Preparation
 from macs.training.recipe import Recipe
 from macs.training.trained import open_trained, refuse_trained_on_all
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "energy"
     train, outliers = (macs.data.load(name, "train", size=16) for name in ("digits", "digits-outliers"))
     net = training.starting_net("wrn-10-1", classes=8)
@@ -22,7 +23,7 @@ def run(tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_run_says_all_that_is_needed(run):
+def test_a_run_says_all_that_is_needed(run: Path) -> None:
     found = open_trained(run)
     assert (found.net, found.id, found.preparation.size, found.score) == ("wrn-10-1", "digits", 16, "energy")
     assert found.classes == tuple("01234567") and found.trained_on == "digits"
@@ -30,25 +31,25 @@ def test_a_run_says_all_that_is_needed(run):
     refuse_trained_on_all(found, None)
 
 
-def test_what_is_given_counts_more_than_what_the_run_says(run, tmp_path):
+def test_what_is_given_counts_more_than_what_the_run_says(run: Path, tmp_path: Path) -> None:
     other = open_trained(run, net="allconv", checkpoint=tmp_path / "x.pt", id="svhn", size=32)
     assert (other.net, other.checkpoint, other.id, other.preparation.size) == ("allconv", tmp_path / "x.pt", "svhn", 32)
     assert other.trained_on == "digits"
 
 
-def test_images_are_prepared_as_those_of_the_run_were(tmp_path):
+def test_images_are_prepared_as_those_of_the_run_were(tmp_path: Path) -> None:
     bicubic = Preparation(16, 20, "bicubic")
     train = macs.data.load("digits", "train", preparation=bicubic)
     net, short = training.starting_net("wrn-10-1", classes=8), Recipe(epochs=1, epoch_size=64, batch_in=32)
     macs.pretrain(net, train, recipe=short, run=tmp_path / "run", progress=False)
     for size in (None, 16):
         assert open_trained(tmp_path / "run", size=size).preparation == net.preparation
-    assert net.preparation.geometry == bicubic
+    assert isinstance(net, nets.Net) and net.preparation.geometry == bicubic
     assert open_trained(tmp_path / "run", size=24).preparation == Preparation(24)
 
 
-def test_without_a_run_every_part_is_given(tmp_path):
-    parts = {"net": "wrn-10-1", "checkpoint": tmp_path / "x.pt", "id": "digits"}
+def test_without_a_run_every_part_is_given(tmp_path: Path) -> None:
+    parts: Any = {"net": "wrn-10-1", "checkpoint": tmp_path / "x.pt", "id": "digits"}
     found = open_trained(None, **parts)
     assert (found.preparation.size, found.score, found.spec, found.trained_on) == (32, "msp", None, None)
     for missing in parts:
@@ -58,7 +59,7 @@ def test_without_a_run_every_part_is_given(tmp_path):
         open_trained(None, **parts, size=0)
 
 
-def test_what_the_network_has_seen_is_no_test(known, outliers, tmp_path):
+def test_what_the_network_has_seen_is_no_test(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
     short = Recipe(epochs=1, batch_in=32, batch_out=32)
     macs.pretrain(training.starting_net("wrn-10-1", 3), known, recipe=short, run=tmp_path / "run", progress=False)
     with pytest.raises(MacsError, match="trained on images in memory; name ID images with --id"):

@@ -45,7 +45,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_pretraining_learns_the_classes(known, known_test, outliers):
+def test_pretraining_learns_the_classes(known: ImageSet, known_test: ImageSet, outliers: ImageSet) -> None:
     net = small_net()
     recipe = replace(PRETRAINING, epochs=6, batch_in=32, lr=0.05)
     history = macs.pretrain(net, known, recipe=recipe, progress=False)
@@ -53,7 +53,7 @@ def test_pretraining_learns_the_classes(known, known_test, outliers):
     assert macs.evaluate(net, known_test, {"noise": outliers}, progress=False).accuracy > 0.9
 
 
-def test_exposure_lowers_the_confidence_on_outliers(known, known_test, outliers):
+def test_exposure_lowers_the_confidence_on_outliers(known: ImageSet, known_test: ImageSet, outliers: ImageSet) -> None:
     net = small_net()
     macs.pretrain(net, known, recipe=replace(PRETRAINING, epochs=4, batch_in=32, lr=0.05), progress=False)
     before = macs.evaluate(net, known_test, {"noise": noise(200, seed=9)}, progress=False)
@@ -64,7 +64,9 @@ def test_exposure_lowers_the_confidence_on_outliers(known, known_test, outliers)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_trains_and_its_seed_decides_every_bit(method, known, outliers, tmp_path):
+def test_every_method_trains_and_its_seed_decides_every_bit(
+    method: str, known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     start = small_net()
     results = []
     for seed, name in ((0, "a"), (0, "b"), (1, "c")):
@@ -78,7 +80,7 @@ def test_every_method_trains_and_its_seed_decides_every_bit(method, known, outli
     assert not same(results[0], weights(start))
 
 
-def test_the_callers_random_numbers_are_left_alone(known, outliers):
+def test_the_callers_random_numbers_are_left_alone(known: ImageSet, outliers: ImageSet) -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
@@ -91,7 +93,7 @@ def small_net_once() -> nn.Module:
         return small_net()
 
 
-def test_the_margin_changes_the_result(known, outliers):
+def test_the_margin_changes_the_result(known: ImageSet, outliers: ImageSet) -> None:
     ends = []
     for margin in (0.0, 0.3):
         net = small_net()
@@ -100,7 +102,7 @@ def test_the_margin_changes_the_result(known, outliers):
     assert not same(*ends)
 
 
-def test_a_run_folder_holds_recipe_metrics_and_weights(known, outliers, tmp_path):
+def test_a_run_folder_holds_recipe_metrics_and_weights(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
     net = small_net()
     macs.finetune(net, known, outliers, method="oe", recipe=SHORT, run=tmp_path / "run", progress=False)
     spec = RunFolder(tmp_path / "run").spec
@@ -131,7 +133,7 @@ macs.finetune(net, stripes(192, seed=1), noise(256, seed=3), run=sys.argv[1], re
 
 
 @pytest.mark.parametrize("method", ["energy", "divoe"])
-def test_a_run_killed_again_and_again_ends_with_the_same_bits(method, tmp_path):
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(method: str, tmp_path: Path) -> None:
     """SIGKILL at random moments; Energy takes its margins from the starting network, DivOE draws random numbers."""
     code = CHILD.format(tests=str(Path(__file__).parents[1]))
 
@@ -158,7 +160,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(method, tmp_path):
     assert same(*ends)
 
 
-def test_resuming_a_finished_run_changes_nothing(known, outliers, tmp_path):
+def test_resuming_a_finished_run_changes_nothing(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
     for _ in range(2):
         net = small_net()
         history = macs.finetune(net, known, outliers, recipe=SHORT, run=tmp_path / "run", resume=True, progress=False)
@@ -166,14 +168,16 @@ def test_resuming_a_finished_run_changes_nothing(known, outliers, tmp_path):
     assert same(weights(net), load_file(tmp_path / "run/net.safetensors"))
 
 
-def test_a_finished_run_without_its_state_is_not_trained_again(known, outliers, tmp_path):
+def test_a_finished_run_without_its_state_is_not_trained_again(
+    known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     macs.finetune(small_net(), known, outliers, recipe=SHORT, run=tmp_path / "run", progress=False)
     (tmp_path / "run/state.pt").unlink()
     with pytest.raises(MacsError, match="is finished"):
         macs.finetune(small_net(), known, outliers, recipe=SHORT, run=tmp_path / "run", resume=True, progress=False)
 
 
-def test_the_weights_of_a_run_know_their_classes(known, outliers, tmp_path):
+def test_the_weights_of_a_run_know_their_classes(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
     macs.finetune(small_net(), known, outliers, recipe=SHORT, run=tmp_path / "run", progress=False)
     with safe_open(tmp_path / "run/net.safetensors", "pt") as file:
         assert json.loads(file.metadata()["macs"])["class_names"] == ["horizontal", "vertical", "plain"]
@@ -184,7 +188,7 @@ class Killed(Exception):
 
 
 @pytest.fixture(scope="module")
-def interrupted(known, outliers, tmp_path_factory) -> Path:
+def interrupted(known: ImageSet, outliers: ImageSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped after its first epoch."""
 
     def stop(*_: object) -> None:
@@ -210,7 +214,7 @@ EPOCH = {
     "seconds": 1.0,
     "images_per_second": 9.0,
 }
-DAMAGE = {
+DAMAGE: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a list": (lambda state: [state], "not the state of a run"),
     "a key less": (lambda state: {key: state[key] for key in state if key != "net"}, "not the state of a run"),
     "a key more": (lambda state: {**state, "x": 1}, "not the state of a run"),
@@ -255,7 +259,9 @@ def resume_refused(run: Path, words: str, known: ImageSet, outliers: ImageSet) -
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_state_that_does_not_fit_is_refused_and_nothing_changes(damage, interrupted, known, outliers, tmp_path):
+def test_a_state_that_does_not_fit_is_refused_and_nothing_changes(
+    damage: str, interrupted: Path, known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     change, words = DAMAGE[damage]
     run = tmp_path / "run"
     shutil.copytree(interrupted, run)
@@ -264,21 +270,27 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_changes(damage, interr
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80", b"PK\x03\x04", bytes(range(256)), b"cos\nsystem\n(S'true'\ntR."])
-def test_a_state_that_cannot_be_read_is_refused(content, interrupted, known, outliers, tmp_path):
+def test_a_state_that_cannot_be_read_is_refused(
+    content: bytes, interrupted: Path, known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(interrupted, run)
     (run / "state.pt").write_bytes(content)
     resume_refused(run, "state.pt is damaged", known, outliers)
 
 
-def test_other_images_or_classes_of_the_same_name_are_another_run(interrupted, known, outliers, tmp_path):
+def test_other_images_or_classes_of_the_same_name_are_another_run(
+    interrupted: Path, known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     shutil.copytree(interrupted, tmp_path / "run")
     renamed = replace(known, classes=("a", "b", "c"))
     resume_refused(tmp_path / "run", "other classes", renamed, outliers)
     resume_refused(tmp_path / "run", "other outliers", known, noise(256, seed=4))
 
 
-def test_metrics_that_a_kill_left_behind_are_made_good(interrupted, known, outliers, tmp_path):
+def test_metrics_that_a_kill_left_behind_are_made_good(
+    interrupted: Path, known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     shutil.copytree(interrupted, tmp_path / "run")
     (tmp_path / "run/metrics.jsonl").write_text("")
     macs.finetune(small_net(), known, outliers, recipe=SHORT, run=tmp_path / "run", resume=True, progress=False)
@@ -289,7 +301,7 @@ def test_metrics_that_a_kill_left_behind_are_made_good(interrupted, known, outli
     "content",
     [b"\xff\xfe", b"\0", b'{"epoch": 1', b"7\n", b"[]\n", b'{"epoch": 1}\n', 5000 * b"[", b'{"epoch": 1, "x": NaN}\n'],
 )
-def test_damaged_metrics_get_one_sentence(content, tmp_path):
+def test_damaged_metrics_get_one_sentence(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(content)
     with pytest.raises(MacsError, match="Cannot read the epochs in .*metrics.jsonl: .*[.]$"):
         RunFolder(tmp_path).epochs()
@@ -307,40 +319,40 @@ def test_damaged_metrics_get_one_sentence(content, tmp_path):
         ("/data/📷", "📷-wrn-10-1"),
     ],
 )
-def test_a_run_is_named_inside_its_folder(id, name):
+def test_a_run_is_named_inside_its_folder(id: str, name: str) -> None:
     assert run_name(id, "wrn-10-1") == name
     assert len(Path(run_name(id, "../wrn:x/y")).parts) == 1
 
 
-def test_a_run_on_the_folder_above_has_its_name(tmp_path, monkeypatch):
+def test_a_run_on_the_folder_above_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "photos/here").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "photos/here")
     assert run_name("..", "x") == "photos-x"
     assert run_name(".", "x") == "here-x"
 
 
-def test_a_folder_with_another_run_is_refused_and_left_alone(known, outliers, tmp_path):
+def test_a_folder_with_another_run_is_refused_and_left_alone(
+    known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     macs.finetune(small_net(), known, outliers, recipe=SHORT, run=run, progress=False)
     before = {path.name: path.read_bytes() for path in run.iterdir()}
-    for change, resume, words in (
-        ({"lr": 0.5}, True, "another run.*lr is 0.02 there and 0.5 here"),
-        ({}, False, "--resume"),
+    for recipe, resume, words in (
+        (replace(SHORT, lr=0.5), True, "another run.*lr is 0.02 there and 0.5 here"),
+        (SHORT, False, "--resume"),
     ):
         with pytest.raises(MacsError, match=words):
-            macs.finetune(
-                small_net(), known, outliers, recipe=replace(SHORT, **change), run=run, resume=resume, progress=False
-            )
+            macs.finetune(small_net(), known, outliers, recipe=recipe, run=run, resume=resume, progress=False)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
-def test_a_folder_with_other_files_is_refused(known, outliers, tmp_path):
+def test_a_folder_with_other_files_is_refused(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(MacsError, match="not a run"):
         macs.finetune(small_net(), known, outliers, recipe=SHORT, run=tmp_path, progress=False)
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(known, outliers, tmp_path):
+def test_a_loss_that_is_not_finite_stops_the_run(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
     recipe = replace(SHORT, lr=1000, options={"weight": 1e6})
     with pytest.raises(MacsError, match="not finite.*epoch 1.*unusually large: lr = 1000, weight = 1e.06[.]"):
         macs.finetune(small_net(), known, outliers, recipe=recipe, run=tmp_path / "run", progress=False)
@@ -358,15 +370,17 @@ class Exploding(nn.Module):
         return self.fc(pixels.flatten(1)) / (not self.training)
 
 
-def test_a_loss_that_is_not_finite_blames_nothing_that_is_usual(known, outliers):
+def test_a_loss_that_is_not_finite_blames_nothing_that_is_usual(known: ImageSet, outliers: ImageSet) -> None:
     with pytest.raises(MacsError, match="no setting is unusually large"):
         macs.finetune(Exploding(), known, outliers, recipe=SHORT, progress=False)
 
 
-def test_weights_that_are_not_finite_are_refused_before_training(known, outliers, tmp_path):
+def test_weights_that_are_not_finite_are_refused_before_training(
+    known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     net = small_net()
     with torch.no_grad():
-        net.fc.bias[0] = torch.nan
+        net.get_parameter("fc.bias")[0] = torch.nan
     with pytest.raises(MacsError, match="before any training"):
         macs.finetune(net, known, outliers, recipe=SHORT, run=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
@@ -381,28 +395,28 @@ def test_weights_that_are_not_finite_are_refused_before_training(known, outliers
         (stripes(64, seed=1), replace(stripes(64, seed=1), labels=None, name="others"), "training images of stripes"),
     ],
 )
-def test_what_cannot_be_trained_on_is_refused(train, others, words):
+def test_what_cannot_be_trained_on_is_refused(train: ImageSet, others: ImageSet | None, words: str) -> None:
     with pytest.raises(MacsError, match=words):
         macs.finetune(small_net(), train, others, recipe=SHORT, progress=False)
 
 
-def test_labels_that_the_network_has_no_output_for_are_refused(known, outliers):
+def test_labels_that_the_network_has_no_output_for_are_refused(known: ImageSet, outliers: ImageSet) -> None:
     with pytest.raises(MacsError, match="2 outputs"):
         macs.finetune(small_net(classes=2), known, outliers, recipe=SHORT, progress=False)
 
 
-def test_a_network_without_weights_to_train_is_refused(known, outliers):
+def test_a_network_without_weights_to_train_is_refused(known: ImageSet, outliers: ImageSet) -> None:
     frozen = small_net().requires_grad_(False)
     with pytest.raises(MacsError, match="no weights to train"):
         macs.finetune(frozen, known, outliers, recipe=SHORT, progress=False)
 
 
-def test_outputs_that_no_image_belongs_to_are_pointed_out(known, outliers):
+def test_outputs_that_no_image_belongs_to_are_pointed_out(known: ImageSet, outliers: ImageSet) -> None:
     with pytest.warns(MacsWarning, match="1000 outputs, but no image of stripes belongs to 997 of them"):
         macs.finetune(small_net(classes=1000), known, outliers, recipe=replace(SHORT, epochs=1), progress=False)
 
 
-def test_a_network_that_has_learned_nothing_is_pointed_out(known):
+def test_a_network_that_has_learned_nothing_is_pointed_out(known: ImageSet) -> None:
     idle = replace(PRETRAINING, epochs=1, lr=0.0, batch_in=32)
     with pytest.warns(MacsWarning, match="guessing among 3 classes gives 33.3%"):
         macs.pretrain(small_net(), known, recipe=idle, progress=False)
@@ -431,7 +445,7 @@ class Leaving(TwoLayers):
         return super().forward(pixels)
 
 
-def test_a_network_of_the_users_own_that_fails_in_training_is_one_sentence(known, outliers):
+def test_a_network_of_the_users_own_that_fails_in_training_is_one_sentence(known: ImageSet, outliers: ImageSet) -> None:
     with pytest.raises(MacsError, match=r"Leaving cannot take 16 x 16 images: it calls sys.exit\(0\)"):
         macs.finetune(Leaving(), known, outliers, recipe=SHORT, progress=False)
     with pytest.raises(MacsError, match=r"returns a tuple; return the logits alone"):
@@ -450,7 +464,9 @@ class Answer(TwoLayers):
         return self.change(super().forward(pixels))
 
 
-def test_any_module_that_returns_logits_will_do(known, known_test, outliers, tmp_path):
+def test_any_module_that_returns_logits_will_do(
+    known: ImageSet, known_test: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
     net = TwoLayers()
     macs.finetune(net, known, outliers, recipe=SHORT, run=tmp_path / "run", progress=False)
     table = macs.evaluate(net, known_test, {"noise": outliers}, progress=False)
@@ -458,15 +474,16 @@ def test_any_module_that_returns_logits_will_do(known, known_test, outliers, tmp
     assert RunFolder(tmp_path / "run").spec.net.endswith(":TwoLayers")
 
 
-def test_one_image_more_than_a_batch_is_no_problem(outliers):
+def test_one_image_more_than_a_batch_is_no_problem(outliers: ImageSet) -> None:
     few = stripes(33, seed=4)
     history = macs.finetune(small_net(), few, outliers, recipe=replace(SHORT, epochs=1), progress=False)
     assert len(history) == 1
     assert isinstance(few, ImageSet)
 
 
-def test_a_network_takes_on_the_preparation_of_its_training_images(known, tmp_path):
-    net, preparation = small_net(), nets.Preparation(12, 14, "bicubic")
+def test_a_network_takes_on_the_preparation_of_its_training_images(known: ImageSet, tmp_path: Path) -> None:
+    net: Any = small_net()
+    preparation = nets.Preparation(12, 14, "bicubic")
     normalisation = net.preparation.normalisation
     recipe = replace(PRETRAINING, epochs=1, batch_in=32, augment="resized-crop")
     macs.pretrain(net, known.prepared(preparation), recipe=recipe, run=tmp_path / "run", progress=False)
