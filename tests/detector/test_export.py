@@ -19,7 +19,7 @@ import macs
 from macs.core.errors import MacsError
 from macs.data import ImageSet, load
 from macs.data.preparation import Preparation
-from macs.detector import Detector, export, files
+from macs.detector import Detector, export, saving
 from macs.detector.export import session
 from tiny import noise
 
@@ -183,6 +183,6 @@ def test_a_graph_that_answers_otherwise_is_not_written(detector, exported, tmp_p
 def test_what_is_missing_or_misnamed_is_said_first(dots, tmp_path, monkeypatch):
     with pytest.raises(MacsError, match=r"end in \.onnx"):
         dots.export(tmp_path / "d.pb")
-    monkeypatch.setattr(files, "find_spec", lambda name: None if name == "onnxscript" else "there")
+    monkeypatch.setattr(saving, "find_spec", lambda name: None if name == "onnxscript" else "there")
     with pytest.raises(MacsError, match=r"takes onnxscript: pip install 'macs-ood\[onnx\]'"):
         dots.export(tmp_path / "d.onnx")
