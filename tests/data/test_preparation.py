@@ -9,7 +9,7 @@ from PIL import Image, ImageFilter
 
 from macs.core.errors import MacsError
 from macs.data import ImageSet, load
-from macs.data.preparation import NORMALISATIONS, Preparation, chosen
+from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation, chosen
 
 SIDES = [(32, 32), (64, 48), (48, 64), (33, 100), (20, 20), (500, 375)]
 
@@ -109,3 +109,10 @@ def test_images_in_memory_are_left_alone_where_nothing_would_change():
     assert array.prepared(Preparation(32)).pixels is array.pixels
     cropped = array.prepared(Preparation(32, 40))
     np.testing.assert_array_equal(cropped.pixels[:][1], Preparation(32, 40)(Image.fromarray(array.pixels[1])))
+
+
+def test_a_normalisation_is_known_by_its_public_name_after_rounding_to_float32():
+    for name, values in NORMALISATIONS.items():
+        rounded = Normalisation(*(tuple(float(np.float32(value)) for value in part) for part in values))
+        assert values.name == rounded.name == name
+    assert Normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.51)).name == ""

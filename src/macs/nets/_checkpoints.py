@@ -137,7 +137,7 @@ def load(
         warn(
             f"{path} does not say how its inputs were normalised, and public files of {name} differ in that: "
             f"{USUAL!r} is assumed; say otherwise by nets.load(..., normalisation=NAME), or by --normalisation NAME of "
-            f"evaluate and calibrate, with one of {', '.join(NORMALISATIONS)}."
+            f"finetune, sweep, evaluate and calibrate, with one of {', '.join(NORMALISATIONS)}."
         )
     return net
 
