@@ -2,13 +2,20 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-peers lint bench bench-peers clean
+# What depends on other people's packages most, and takes little time.
+LOWEST := core data evaluation figures nets/test_normalise.py test_metrics.py test_cli.py training/test_options.py \
+	detector/test_export.py detector/test_int8.py detector/test_formats.py detector/test_label.py report/test_charts.py
+
+.PHONY: demo test test-lowest test-peers lint bench bench-peers clean
 
 demo: .venv/demo-installed
 	$(BIN)/macs demo
 
 test: lint
 	$(BIN)/python -m pytest
+
+test-lowest: .venv-lowest/installed
+	.venv-lowest/bin/python -m pytest $(addprefix tests/,$(LOWEST))
 
 test-peers: .venv-peers/installed
 	PYTHONPATH=benchmarks .venv-peers/bin/python -m pytest tests/peers
@@ -26,6 +33,12 @@ bench: .venv/dev-installed bench-peers
 bench-peers: .venv-peers/installed
 	PYTHONPATH=benchmarks .venv-peers/bin/python benchmarks/peers.py
 
+.venv-lowest/installed: pyproject.toml constraints.txt .ci/lowest.py
+	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	$(PYTHON) .ci/lowest.py > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python -m pip install --quiet --only-binary :all: -c .venv-lowest/constraints.txt -e '.[demo,onnx,parquet]' pytest hypothesis
+	touch $@
+
 .venv-peers/installed: pyproject.toml constraints.txt
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet -c constraints.txt -e . pytest scikit-learn torchmetrics pandas tqdm gdown
@@ -38,4 +51,4 @@ bench-peers: .venv-peers/installed
 	touch $@
 
 clean:
-	rm -rf .venv .venv-peers runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-peers runs .pytest_cache .mypy_cache .ruff_cache

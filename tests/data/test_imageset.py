@@ -1,4 +1,4 @@
-"""ImageSet and the sources of pixels behind it."""
+"""ImageSet: its images, labels, names and parts."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,44 +15,6 @@ import macs
 import macs.report
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.pixels import Index, Joined, Resized, Subset
-from macs.data.preparation import Preparation
-
-INDICES: list[Index] = [slice(None), slice(2, 9), slice(None, None, 3), slice(5, 5), slice(-4, None)]
-INDICES += [np.array(index, np.int64) for index in ([], [0], [9, 0, 9, 4], [-1, -10, 3], [3, 4, 5, 6])]
-
-
-@pytest.mark.parametrize("index", INDICES, ids=str)
-def test_joined_parts_read_like_one_array(index: Any) -> None:
-    whole = images(10, size=8)
-    joined = Joined([whole[:3], whole[3:4], whole[4:]])
-    np.testing.assert_array_equal(joined[index], whole[index])
-    assert joined.shape == whole.shape and len(joined) == 10
-
-
-@pytest.mark.parametrize("index", INDICES, ids=str)
-def test_a_choice_of_a_choice_reads_like_indexing_twice(index: Any) -> None:
-    whole = images(40, size=8)
-    first, second = np.random.default_rng(0).permutation(40)[:20], np.random.default_rng(1).permutation(20)[:10]
-    chosen = Subset(Subset(whole, first), second)
-    np.testing.assert_array_equal(chosen[index], whole[first][second][index])
-    assert chosen.source is whole and chosen.shape == (10, 8, 8, 3)
-
-
-@pytest.mark.parametrize("position", [10, -11])
-def test_joined_refuses_what_numpy_would(position: int) -> None:
-    whole = images(10, size=8)
-    for pixels in (whole, Joined([whole[:3], whole[3:]])):
-        with pytest.raises(IndexError):
-            pixels[np.array([0, position])]
-
-
-def test_resized_images_are_those_that_pillow_resizes() -> None:
-    whole = images(3, size=32)
-    resized = Resized(whole, Preparation(20))[np.array([2, 0])]
-    for image, original in zip(resized, whole[[2, 0]], strict=True):
-        by_pillow = Image.fromarray(original).resize((20, 20), Image.Resampling.BILINEAR)
-        np.testing.assert_array_equal(image, np.asarray(by_pillow))
 
 
 def test_resizing_to_the_same_size_changes_nothing() -> None:

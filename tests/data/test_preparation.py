@@ -11,7 +11,7 @@ from PIL import Image, ImageFilter
 
 from macs.core.errors import MacsError
 from macs.data import ImageSet, load
-from macs.data.preparation import NORMALISATIONS, Preparation, preparation_from
+from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation, preparation_from
 
 SIDES = [(32, 32), (64, 48), (48, 64), (33, 100), (20, 20), (500, 375)]
 
@@ -113,3 +113,11 @@ def test_images_in_memory_are_left_alone_where_nothing_would_change() -> None:
     assert array.prepared(Preparation(32)).pixels is array.pixels
     cropped = array.prepared(Preparation(32, 40))
     np.testing.assert_array_equal(cropped.pixels[:][1], Preparation(32, 40)(Image.fromarray(array.pixels[:][1])))
+
+
+def test_a_normalisation_is_known_by_its_public_name_after_rounding_to_float32() -> None:
+    for name, values in NORMALISATIONS.items():
+        parts: Any = (tuple(float(np.float32(value)) for value in part) for part in values)
+        rounded = Normalisation(*parts)
+        assert values.name == rounded.name == name
+    assert Normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.51)).name == ""

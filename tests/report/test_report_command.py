@@ -14,6 +14,7 @@ from command import run as command
 from macs import demo, nets
 from macs.cli.report import _default_ood_sets
 from macs.core.errors import MacsError
+from macs.scores.knn import KNN
 from tiny import STRIPES, noise, stripes
 
 
@@ -53,6 +54,23 @@ def test_the_report_lies_in_the_run_and_says_what_evaluate_says(
 
 def test_a_fitted_score_is_fitted_to_the_training_images(run: Path, tmp_path: Path) -> None:
     command("report", run, "--ood", tmp_path / "noise.npy", "--score", "mahalanobis", "--json")
+
+
+def test_a_setting_of_the_score_reaches_it(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--ood", tmp_path / "noise.npy", "--score", "knn", "--json"]
+    net, load = nets.load(run), macs.data.load
+    test, unknown = load(tmp_path / "mine", "test", size=16), {"noise": load(tmp_path / "noise.npy", size=16)}
+    train = load(tmp_path / "mine", "train", size=16)
+    found = {}
+    for k in (1, 25):
+        command("report", run, *options, "--score.k", k)
+        found[k] = json.loads(capsys.readouterr().out)["mean"]["full"]
+        expected = macs.evaluate(net, test, unknown, score=KNN(k=k), train=train, progress=False)
+        assert found[k]["auroc"] == expected.mean("auroc")
+        assert f"KNN(k={k})" in (run / "report.html").read_text()
+    assert found[1] != found[25]
+    capsys.readouterr()
+    assert "no setting of knn called 'kk'" in refused(capsys, "report", run, *options, "--score.kk", 3)
 
 
 def test_training_images_are_not_reported_on_as_if_they_were_new(

@@ -4,12 +4,15 @@ import json
 import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from command import refused, run
+from macs import nets
 from macs.cli.train import measuring
 from macs.training.runs import RunFolder
 from tiny import STRIPES, noise, stripes
@@ -63,6 +66,35 @@ def test_random_weights_are_pointed_out_where_a_classifier_was_expected(
     run("pretrain", "--id", mine, *SHORT, "--run", tmp_path / "b")
     run("finetune", "--id", mine, "--outliers", others, *SHORT, "--checkpoint", tmp_path / "b", "--run", tmp_path / "c")
     assert "--checkpoint" not in capsys.readouterr().err
+
+
+def test_the_normalisation_of_a_public_checkpoint_is_named_and_recorded(
+    mine: Path, others: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    torch.save(nets.build("resnet-18", 3).state_dict(), tmp_path / "best.ckpt")
+    start = ["--net", "resnet-18", "--checkpoint", tmp_path / "best.ckpt", "--size", 8, "--precision", "float32"]
+    options = ["--id", mine, "--outliers", others, *start, "--epochs", 1, "--batch-in", 8, "--batch-out", 8, "--json"]
+    losses = {}
+    for name in ("oe", "half"):
+        run("finetune", *options, "--normalisation", name, "--run", tmp_path / name)
+        captured = capsys.readouterr()
+        value = json.loads(captured.out)
+        losses[name] = value["history"][0]["loss"]
+        assert value["recipe"]["normalisation"] == name and "normalised" not in captured.err
+        net: Any = nets.load(tmp_path / name)
+        assert net.preparation.normalisation.name == name
+    assert losses["oe"] != losses["half"]
+
+    run("finetune", "--recipe", tmp_path / "half/recipe.toml", "--run", tmp_path / "again", "--json")
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["history"][0]["loss"] == losses["half"] and "normalised" not in captured.err
+
+    run("finetune", *options, "--run", tmp_path / "untold")
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["history"][0]["loss"] == losses["oe"]
+    assert "--normalisation NAME of finetune, sweep, evaluate and calibrate" in captured.err
+    assert "did you mean 'imagenet'" in refused(capsys, "finetune", *options, "--normalisation", "imagnet")
 
 
 def test_outliers_that_are_the_training_images_are_refused(

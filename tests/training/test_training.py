@@ -2,7 +2,6 @@
 
 import copy
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -183,120 +182,6 @@ def test_the_weights_of_a_run_know_their_classes(known: ImageSet, outliers: Imag
         assert json.loads(file.metadata()["macs"])["class_names"] == ["horizontal", "vertical", "plain"]
 
 
-class Killed(Exception):
-    pass
-
-
-@pytest.fixture(scope="module")
-def interrupted(known: ImageSet, outliers: ImageSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was stopped after its first epoch."""
-
-    def stop(*_: object) -> None:
-        raise Killed
-
-    folder = tmp_path_factory.mktemp("interrupted") / "run"
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("macs.training.progress.TrainingProgress.epoch", stop)
-        with pytest.raises(Killed):
-            macs.finetune(small_net(), known, outliers, recipe=SHORT, run=folder, progress=False)
-    torch.save({**torch.load(folder / "state.pt"), "history": [EPOCH]}, folder / "state.pt")
-    return folder
-
-
-EPOCH = {
-    "epoch": 1,
-    "loss": 1.0,
-    "accuracy": 0.5,
-    "confidence_in": 0.5,
-    "confidence_out": 0.5,
-    "mcd": 0.1,
-    "lr": 0.02,
-    "seconds": 1.0,
-    "images_per_second": 9.0,
-}
-DAMAGE: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "a list": (lambda state: [state], "not the state of a run"),
-    "a key less": (lambda state: {key: state[key] for key in state if key != "net"}, "not the state of a run"),
-    "a key more": (lambda state: {**state, "x": 1}, "not the state of a run"),
-    "no weights": (lambda state: {**state, "net": [1]}, "no weights"),
-    "another network": (lambda state: {**state, "net": nets.build("wrn-16-1", 3).state_dict()}, "another network"),
-    "more classes": (lambda state: {**state, "net": small_net(4).state_dict()}, "another network"),
-    "weights not finite": (
-        lambda state: {**state, "net": {key: value / 0 for key, value in state["net"].items()}},
-        "not finite",
-    ),
-    "no optimizer": (lambda state: {**state, "optimizer": None}, "another optimizer"),
-    "another optimizer": (
-        lambda state: {**state, "optimizer": torch.optim.Adam(small_net().parameters()).state_dict()},
-        "another optimizer",
-    ),
-    "other momenta": (
-        lambda state: {**state, "optimizer": {**state["optimizer"], "state": {0: {"momentum_buffer": torch.ones(7)}}}},
-        "another optimizer",
-    ),
-    "another method": (lambda state: {**state, "method": {"eps": 1.0}}, "another method"),
-    "a wrong setting": (lambda state: {**state, "method": {"weight": "much"}}, "weight must be a number"),
-    "other classes": (lambda state: {**state, "classes": ["a", "b", "c"]}, "other classes"),
-    "other images": (lambda state: {**state, "images": ["a", "b"]}, "other images"),
-    "no history": (lambda state: {**state, "history": 7}, "not the epochs of a training"),
-    "half an epoch": (lambda state: {**state, "history": [{"epoch": 1}]}, "not the epochs of a training"),
-    "a loss in words": (lambda state: {**state, "history": [{**EPOCH, "loss": "low"}]}, "loss must be a number"),
-    "an epoch missing": (lambda state: {**state, "history": [{**EPOCH, "epoch": 2}]}, "epochs are missing"),
-    "too many epochs": (
-        lambda state: {**state, "history": [{**EPOCH, "epoch": epoch} for epoch in (1, 2, 3)]},
-        "3 epochs, but the recipe has 2",
-    ),
-}
-
-
-def resume_refused(run: Path, words: str, known: ImageSet, outliers: ImageSet) -> None:
-    before = {path.name: path.read_bytes() for path in run.iterdir()}
-    net = small_net()
-    with pytest.raises(MacsError, match=words):
-        macs.finetune(net, known, outliers, recipe=SHORT, run=run, resume=True, progress=False)
-    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-    assert same(weights(net), weights(small_net()))
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_state_that_does_not_fit_is_refused_and_nothing_changes(
-    damage: str, interrupted: Path, known: ImageSet, outliers: ImageSet, tmp_path: Path
-) -> None:
-    change, words = DAMAGE[damage]
-    run = tmp_path / "run"
-    shutil.copytree(interrupted, run)
-    torch.save(change(torch.load(run / "state.pt")), run / "state.pt")
-    resume_refused(run, f"Cannot resume from .*state.pt.*{words}.*another folder", known, outliers)
-
-
-@pytest.mark.parametrize("content", [b"", b"\x80", b"PK\x03\x04", bytes(range(256)), b"cos\nsystem\n(S'true'\ntR."])
-def test_a_state_that_cannot_be_read_is_refused(
-    content: bytes, interrupted: Path, known: ImageSet, outliers: ImageSet, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(interrupted, run)
-    (run / "state.pt").write_bytes(content)
-    resume_refused(run, "state.pt is damaged", known, outliers)
-
-
-def test_other_images_or_classes_of_the_same_name_are_another_run(
-    interrupted: Path, known: ImageSet, outliers: ImageSet, tmp_path: Path
-) -> None:
-    shutil.copytree(interrupted, tmp_path / "run")
-    renamed = replace(known, classes=("a", "b", "c"))
-    resume_refused(tmp_path / "run", "other classes", renamed, outliers)
-    resume_refused(tmp_path / "run", "other outliers", known, noise(256, seed=4))
-
-
-def test_metrics_that_a_kill_left_behind_are_made_good(
-    interrupted: Path, known: ImageSet, outliers: ImageSet, tmp_path: Path
-) -> None:
-    shutil.copytree(interrupted, tmp_path / "run")
-    (tmp_path / "run/metrics.jsonl").write_text("")
-    macs.finetune(small_net(), known, outliers, recipe=SHORT, run=tmp_path / "run", resume=True, progress=False)
-    assert [epoch.epoch for epoch in RunFolder(tmp_path / "run").epochs()] == [1, 2]
-
-
 @pytest.mark.parametrize(
     "content",
     [b"\xff\xfe", b"\0", b'{"epoch": 1', b"7\n", b"[]\n", b'{"epoch": 1}\n', 5000 * b"[", b'{"epoch": 1, "x": NaN}\n'],
@@ -350,70 +235,6 @@ def test_a_folder_with_other_files_is_refused(known: ImageSet, outliers: ImageSe
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(MacsError, match="not a run"):
         macs.finetune(small_net(), known, outliers, recipe=SHORT, run=tmp_path, progress=False)
-
-
-def test_a_loss_that_is_not_finite_stops_the_run(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
-    recipe = replace(SHORT, lr=1000, options={"weight": 1e6})
-    with pytest.raises(MacsError, match="not finite.*epoch 1.*unusually large: lr = 1000, weight = 1e.06[.]"):
-        macs.finetune(small_net(), known, outliers, recipe=recipe, run=tmp_path / "run", progress=False)
-    assert not (tmp_path / "run/net.safetensors").exists()
-
-
-class Exploding(nn.Module):
-    """Fine until it has been trained for a step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(768, 3)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        return self.fc(pixels.flatten(1)) / (not self.training)
-
-
-def test_a_loss_that_is_not_finite_blames_nothing_that_is_usual(known: ImageSet, outliers: ImageSet) -> None:
-    with pytest.raises(MacsError, match="no setting is unusually large"):
-        macs.finetune(Exploding(), known, outliers, recipe=SHORT, progress=False)
-
-
-def test_weights_that_are_not_finite_are_refused_before_training(
-    known: ImageSet, outliers: ImageSet, tmp_path: Path
-) -> None:
-    net = small_net()
-    with torch.no_grad():
-        net.get_parameter("fc.bias")[0] = torch.nan
-    with pytest.raises(MacsError, match="before any training"):
-        macs.finetune(net, known, outliers, recipe=SHORT, run=tmp_path / "run", progress=False)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("train", "others", "words"),
-    [
-        (noise(64, seed=1), noise(64, seed=2), "no labels"),
-        (stripes(64, seed=1), None, "needs outliers"),
-        (stripes(64, seed=1), noise(64, seed=2, size=32), "must have one size"),
-        (stripes(64, seed=1), replace(stripes(64, seed=1), labels=None, name="others"), "training images of stripes"),
-    ],
-)
-def test_what_cannot_be_trained_on_is_refused(train: ImageSet, others: ImageSet | None, words: str) -> None:
-    with pytest.raises(MacsError, match=words):
-        macs.finetune(small_net(), train, others, recipe=SHORT, progress=False)
-
-
-def test_labels_that_the_network_has_no_output_for_are_refused(known: ImageSet, outliers: ImageSet) -> None:
-    with pytest.raises(MacsError, match="2 outputs"):
-        macs.finetune(small_net(classes=2), known, outliers, recipe=SHORT, progress=False)
-
-
-def test_a_network_without_weights_to_train_is_refused(known: ImageSet, outliers: ImageSet) -> None:
-    frozen = small_net().requires_grad_(False)
-    with pytest.raises(MacsError, match="no weights to train"):
-        macs.finetune(frozen, known, outliers, recipe=SHORT, progress=False)
-
-
-def test_outputs_that_no_image_belongs_to_are_pointed_out(known: ImageSet, outliers: ImageSet) -> None:
-    with pytest.warns(MacsWarning, match="1000 outputs, but no image of stripes belongs to 997 of them"):
-        macs.finetune(small_net(classes=1000), known, outliers, recipe=replace(SHORT, epochs=1), progress=False)
 
 
 def test_a_network_that_has_learned_nothing_is_pointed_out(known: ImageSet) -> None:

@@ -30,6 +30,12 @@ class Normalisation(NamedTuple):
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
+    @property
+    def name(self) -> str:
+        """Its name among the public ones, in the precision of a network's numbers; empty if it is none of them."""
+        ours = np.array(self, np.float32)
+        return next((name for name, each in NORMALISATIONS.items() if (np.array(each, np.float32) == ours).all()), "")
+
 
 NORMALISATIONS = {
     # Hendrycks, Mazeika, Dietterich; also energy_ood, margin_ood and other code that is based on theirs.

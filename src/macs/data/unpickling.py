@@ -58,7 +58,9 @@ def empty_array(*ignored: object) -> Array:
 
 def from_bytes(raw: bytes, dtype: Dtype, shape: tuple[int, ...], order: str, *ignored: object) -> NDArray[Any]:
     """Stands in for _frombuffer, with which protocol 5 stores whole arrays."""
-    return np.frombuffer(raw, dtype.of_numbers()).reshape(shape, order="F" if order == "F" else "C")
+    array = np.frombuffer(raw, dtype.of_numbers()).reshape(shape, order="F" if order == "F" else "C")
+    array.flags.writeable = False  # protocol 5 gives a bytearray
+    return array
 
 
 def number(dtype: Dtype, raw: bytes) -> int | float:

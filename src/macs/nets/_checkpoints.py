@@ -140,7 +140,7 @@ def load(
         warn(
             f"{path} does not say how its inputs were normalised, and public files of {name} differ in this: "
             f"{USUAL!r} is assumed; to change it, use nets.load(..., normalisation=NAME), or --normalisation NAME of "
-            f"evaluate and calibrate, with one of {', '.join(NORMALISATIONS)}."
+            f"finetune, sweep, evaluate and calibrate, with one of {', '.join(NORMALISATIONS)}."
         )
     return net
 

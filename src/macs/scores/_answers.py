@@ -30,7 +30,6 @@ def ask_all(
 ) -> tuple[dict[str, Answers], dict[str, str]]:
     """One pass over a set for all scores; those that fail are left out with the reason and cost the others nothing."""
     network = nets.weights_hash(net) if any(score.bound_to for score in scores.values()) else ""
-    features = any(score.reads == "features" for score in scores.values())
     parts: dict[str, list[Answers]] = {name: [] for name in scores}
     answers: dict[str, Answers] = {}
     left_out: dict[str, str] = {}
@@ -48,6 +47,7 @@ def ask_all(
     for name in remaining():
         with attempt(name):
             ready(scores[name], net, network)
+    features = any(scores[name].reads == "features" for name in remaining())
     for outputs in outputs_of(net, images, features=features, precision=precision, progress=progress):
         for name in remaining():
             with attempt(name):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from macs.core.errors import MacsError
 from macs.core.registry import unknown
 from macs.core.settings import Edge, Name, check
-from macs.data.preparation import Preparation
+from macs.data.preparation import NORMALISATIONS, Preparation
 from macs.data.spec import DataSpec
 from macs.training.recipe import PRETRAINING, Recipe
 from macs.training.spec import RANDOM, Start, TrainingSpec, located, read_toml
@@ -40,6 +40,10 @@ class TrainingOptions:
     checkpoint: str = ""
     """Weights to start from: ours, a run folder, or the public OE, energy_ood and margin_ood files; else random."""
 
+    normalisation: str = ""
+    """How the checkpoint's inputs were normalised, where it does not say so itself: oe, openood-cifar10,
+    openood-cifar100, kuangliu, imagenet, half, none; else oe."""
+
     method: Name = "macs"
     """What a training step minimises: msp, oe, energy, mixoe, divoe, macs, or your own as module:Class."""
 
@@ -52,6 +56,8 @@ class TrainingOptions:
         check(self)
         if ":" not in self.method and self.method not in METHODS:
             raise unknown("method", self.method, METHODS)
+        if self.normalisation and self.normalisation not in NORMALISATIONS:
+            raise unknown("normalisation", self.normalisation, list(NORMALISATIONS))
 
     @property
     def margin(self) -> Any:
@@ -96,6 +102,7 @@ class TrainingOptions:
             outliers=outliers,
             net=spec.net,
             checkpoint=spec.start.file,
+            normalisation=spec.preparation.normalisation.name if spec.complete and ":" not in spec.net else "",
             method=spec.method,
             size=spec.preparation.size,
             recipe=spec.recipe,
@@ -105,8 +112,14 @@ class TrainingOptions:
         """The network that the training starts from."""
         from macs.training.sources import starting_net
 
-        dropout, seed = self.recipe.dropout, self.recipe.seed
-        return starting_net(self.net, classes, checkpoint=self.checkpoint, dropout=dropout, seed=seed)
+        return starting_net(
+            self.net,
+            classes,
+            checkpoint=self.checkpoint,
+            dropout=self.recipe.dropout,
+            seed=self.recipe.seed,
+            normalisation=self.normalisation or None,
+        )
 
     def unverified(self) -> TrainingSpec:
         """A spec without hashes, from names alone, as older runs recorded them."""

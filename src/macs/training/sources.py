@@ -56,14 +56,15 @@ def starting_net(
     checkpoint: str | Path = "",
     dropout: float | None = None,
     seed: int = 0,
+    normalisation: str | None = None,
     preparation: Preparation | None = None,
 ) -> nn.Module:
     """A network to start from: with the checkpoint's weights, else with random ones from the seed."""
     if checkpoint:
-        return nets.load(checkpoint, name, classes, dropout, preparation=preparation)
+        return nets.load(checkpoint, name, classes, dropout, normalisation, preparation)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        net = nets.build(name, classes, dropout, preparation=preparation)
+        net = nets.build(name, classes, dropout, normalisation, preparation)
     remember_origin(net, RANDOM, seed)
     return net
 

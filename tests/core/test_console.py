@@ -1,0 +1,71 @@
+"""What is shown while work goes on: never on standard output, and only where somebody looks."""
+
+import io
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from macs.core.console import Terminal, tell, track, warn
+from macs.core.errors import MacsWarning
+
+
+def test_lines_go_to_standard_error_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    tell("[bold]3 of 7[/bold] " + "x" * 300)
+    tell("not shown", show=False)
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err == "[bold]3 of 7[/bold] " + "x" * 300 + "\n"
+
+
+@pytest.mark.parametrize("show", [True, False])
+def test_tracked_items_come_one_by_one_and_without_a_terminal_in_silence(
+    show: Any, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    asked = []
+
+    def numbers() -> Any:
+        for number in range(3):
+            asked.append(number)
+            yield number
+
+    for number in track(numbers(), 3, "counting", show):
+        assert asked[-1] == number and len(asked) == number + 1
+    assert asked == [0, 1, 2] and capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_sees_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    monkeypatch.setenv("TERM", "xterm")
+    assert list(track("ab", 2, "counting letters", show=True)) == ["a", "b"]
+    captured = capsys.readouterr()
+    assert captured.out == "" and "counting letters" in captured.err
+
+
+def test_a_warning_is_ours_and_points_at_the_caller_of_the_function_that_warns() -> None:
+    def function_of_ours() -> None:
+        warn("Look again.")
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function_of_ours()
+    (warning,) = caught
+    assert (warning.category, str(warning.message)) == (MacsWarning, "Look again.")
+    line = Path(__file__).read_text().splitlines()[warning.lineno - 1]
+    assert warning.filename == __file__ and line.strip() == "function_of_ours()"
+
+
+def test_a_reader_that_went_away_is_left_to_the_door() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        Terminal(file=Gone()).print("hello")
+
+
+def test_the_console_needs_no_torch() -> None:
+    code = "import sys, macs.core.console; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

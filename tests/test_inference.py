@@ -1,0 +1,67 @@
+"""The one pass over images: evaluation mode, the network's own device, every image once, in order."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from macs import nets
+from macs.core.errors import MacsError
+from macs.data.reading import batches_of
+from macs.inference import Outputs, inference, outputs_of
+from tiny import noise
+
+
+@pytest.fixture
+def net() -> Any:
+    torch.manual_seed(0)
+    return nets.build("wrn-10-1", classes=3)
+
+
+def by_hand(net: nn.Module, images: Any) -> torch.Tensor:
+    return net.eval()(torch.from_numpy(images.pixels[:]).permute(0, 3, 1, 2) / 255).detach()
+
+
+def test_outputs_are_the_networks_own_in_evaluation_mode(net: Any) -> None:
+    images = noise(10, seed=0)
+    expected = by_hand(net, images)
+    net.train()
+    running = net.bn1.running_mean.clone()
+    (outputs,) = outputs_of(net, images, features=True, precision="float32")
+    torch.testing.assert_close(outputs.logits, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(outputs.features @ net.fc.weight.T.detach() + net.fc.bias.detach(), outputs.logits)
+    torch.testing.assert_close(outputs.pixels * 255, torch.from_numpy(images.pixels[:]).permute(0, 3, 1, 2).float())
+    assert len(outputs) == 10 and outputs.net is net and not outputs.logits.requires_grad
+    assert net.training and torch.equal(net.get_buffer("bn1.running_mean"), running)
+
+
+def test_a_set_and_its_batches_give_the_same(net: Any) -> None:
+    images = noise(10, seed=0)
+    batches = list(batches_of(images, 4))
+    assert [len(batch) for batch in batches] == [4, 4, 2] and batches[0].dtype == np.uint8
+    np.testing.assert_array_equal(np.concatenate(batches), images.pixels[:])
+    parts = [outputs.logits for outputs in outputs_of(net, batches, precision="float32")]
+    torch.testing.assert_close(torch.cat(parts), by_hand(net, images), rtol=1e-4, atol=1e-4)
+
+
+def test_the_mode_comes_back_after_an_error_too(net: Any) -> None:
+    net.train()
+    with pytest.raises(RuntimeError), inference(net) as run:
+        run(torch.zeros(1, 16, 16, 4, dtype=torch.uint8))  # four channels
+    assert net.training
+
+
+def test_bf16_is_used_where_it_is_asked_for_and_answers_are_float32(net: Any) -> None:
+    images = noise(10, seed=0)
+    (exact,) = outputs_of(net, images, precision="float32")
+    (rough,) = outputs_of(net, images, precision="bf16")
+    assert rough.logits.dtype == torch.float32 and not torch.equal(rough.logits, exact.logits)
+    torch.testing.assert_close(rough.logits, exact.logits, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize(("part", "words"), [("features", "features=True"), ("pixels", "pixels"), ("net", "network")])
+def test_what_outputs_do_not_hold_is_said(part: Any, words: Any) -> None:
+    with pytest.raises(MacsError, match=f"These outputs hold no .*{words}"):
+        getattr(Outputs(torch.zeros(2, 3)), part)

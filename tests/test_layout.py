@@ -1,0 +1,85 @@
+"""Every module has its tests where one looks for them: src/macs/ROOM/MODULE.py in tests/ROOM/test_MODULE.py."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src" / "macs"
+
+ELSEWHERE = {
+    # The parts of one kind are held to the same tests, each by its own formula or file.
+    "methods/*": "methods/test_methods.py",
+    "scores/*": "scores/test_feature_scores.py",
+    "scores/_gaussians": "scores/test_feature_scores.py",
+    **dict.fromkeys(("scores/msp", "scores/maxlogit", "scores/energy"), "scores/test_scores.py"),
+    "data/catalog/*": "data/test_catalog.py",
+    "data/catalog/digits": "data/test_digits.py",
+    "detector/formats/*": "detector/test_formats.py",
+    "metrics/*": "test_metrics.py",
+    "figures/*": "figures/test_figures.py",
+    # A command parses, calls and prints: it is tested with what it calls, and what all share in one place.
+    "cli/_app": "test_cli.py",
+    "cli/train": "training/test_train_command.py",
+    "cli/evaluate": "evaluation/test_evaluation.py",
+    "cli/report": "report/test_report_command.py",
+    **dict.fromkeys(("cli/calibrate", "cli/predict", "cli/export"), "detector/test_detector_cli.py"),
+    "cli/data": "data/test_checking.py",
+    "cli/sweep": "experiments/test_margins.py",
+    "cli/reproduce": "paper/test_reproduction.py",
+    "cli/demo": "test_demo.py",
+    "__main__": "test_door.py",
+    # Several modules do one thing together, which is what a user sees.
+    "scores/_score": "scores/test_modules.py",
+    "evaluation/measurement": "evaluation/test_evaluation.py",
+    "training/loop": "training/test_training.py",
+    "detector/saving": "detector/test_detector_files.py",
+    **dict.fromkeys(("report/page", "report/findings"), "report/test_report.py"),
+    "report/history": "report/test_charts.py",
+    **dict.fromkeys(("paper/estimate", "paper/setup", "paper/publish"), "paper/test_reproduction.py"),
+    "paper/plots": "paper/test_reproduction.py",
+    "paper/writing": "paper/test_comparison.py",
+    "paper/scales": "paper/test_grid.py",
+    # pytest wants every file of tests to have a name of its own.
+    "nets/_names": "nets/test_net_names.py",
+    "nets/_weights": "nets/test_net_weights.py",
+    "training/spec": "training/test_training_spec.py",
+    # One line that holds a number.
+    "core/version": "test_cli.py",
+}
+MODULES = sorted(
+    path.relative_to(SOURCE).with_suffix("").as_posix() for path in SOURCE.rglob("*.py") if path.name != "__init__.py"
+)
+
+
+def place_of(module: str) -> Path:
+    """Where the tests of a module are: where the table says, else beside those of its room, under its own name."""
+    room, _, name = module.rpartition("/")
+    own = TESTS / room / f"test_{name.strip('_')}.py"
+    if module in ELSEWHERE or not own.exists():
+        return TESTS / ELSEWHERE.get(module, ELSEWHERE.get(f"{room}/*", own))
+    return own
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_has_its_tests(module: Any) -> None:
+    place = place_of(module)
+    assert place.is_file(), f"write {place.relative_to(TESTS)}, or say in ELSEWHERE where {module} is tested, and why"
+    assert "\ndef test_" in place.read_text(encoding="utf-8")
+
+
+def test_every_exception_is_still_needed() -> None:
+    for module, tests in ELSEWHERE.items():
+        room, _, name = module.rpartition("/")
+        assert (TESTS / tests).is_file(), f"{tests} is gone"
+        if name == "*":
+            assert any(place_of(each) == TESTS / tests for each in MODULES if each.rpartition("/")[0] == room), module
+        else:
+            assert module in MODULES, f"{module} is gone"
+            assert not (TESTS / room / f"test_{name.strip('_')}.py").exists(), f"{module} has tests of its own name"
+
+
+def test_every_file_of_tests_is_collected_under_a_name_of_its_own() -> None:
+    names = [path.name for path in TESTS.rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
