@@ -57,9 +57,9 @@ def evaluate(
     size
         Edge of the square images, in pixels [default: the run's, else 32].
     score
-        Confidence: msp, energy, knn, ... (docs/scores.md), several of them, or all; odin takes four times as long
-        [default: what the run's method detects with, else msp]. A setting, such as --score.k 10, goes to those that
-        have it.
+        Confidence: msp, energy, knn, ... (docs/scores.md), a sum such as msp+vim, several of them, or all; odin takes
+        four times as long [default: what the run's method detects with, else msp]. A setting, such as --score.k 10,
+        goes to those that have it.
     metrics
         Columns of the tables, by the names in the JSON output; one of your own is module:name
         [default: auroc aupr fpr95 aupr_id fpr95_id].
@@ -77,6 +77,7 @@ def evaluate(
         Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster.
     """
     from macs.data import load
+    from macs.data.loading import load_held_out
     from macs.evaluation.protocol import Protocol, check_fit_images
     from macs.metrics import shown
     from macs.training.trained import open_trained, refuse_trained_on_all
@@ -102,6 +103,7 @@ def evaluate(
         sets,
         scorers,
         train=lambda: _training_images(trained.id, data, trained.preparation),
+        held_out=lambda: load_held_out(trained.id, data, trained.preparation),
         fit_images=fit_images,
         protocol=protocol,
         precision=precision,

@@ -14,6 +14,7 @@ from torch import nn
 from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
+from macs.data.fingerprint import same_pixels
 from macs.data.fitness import few, same_classes, warn_of_guessing, warn_of_preparation
 from macs.data.imageset import as_array, require_images, require_sets
 from macs.data.pixels import Resized
@@ -91,16 +92,24 @@ class Detector:
         self.score.to(device)
         return self
 
-    def fit(self, train: ImageSet, *, images: int = scores.LIMIT, seed: int = 0, progress: bool = False) -> "Detector":
+    def fit(
+        self,
+        train: ImageSet | None = None,
+        held_out: ImageSet | None = None,
+        *,
+        images: int = scores.LIMIT,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> "Detector":
         """A detector, not calibrated yet, whose score is fitted to `images` of the training images (0: all).
 
-        They must be ID training images, drawn at random by the seed, and never those to calibrate on. A score of the
-        logits has nothing to learn from them.
+        They must be ID training images, drawn at random by the seed, and never those to calibrate on. A sum of scores
+        is standardised on held-out ID images, which are neither of the two. A score of the logits has nothing to learn.
         """
         if self.score.fitted_to == "nothing":
             return self
-        train = require_images(train, "training images")
-        known = scores.know(self.net, train, limit=images, seed=seed, precision=PRECISION, progress=progress)
+        train, held_out = _id_images(train, held_out)
+        known = scores.know(self.net, train, held_out, limit=images, seed=seed, precision=PRECISION, progress=progress)
         return replace(self, score=self.score.fit(known), calibration=None)
 
     def calibrate(
@@ -123,7 +132,12 @@ class Detector:
         outliers = require_sets({} if outliers is None else outliers, "outliers")
         check = None if check is None else require_images(check, "images to check on")
         if not self.score.fitted:
-            if self.score.fitted_to == "training images":
+            if self.score.needs("held-out images"):
+                raise MacsError(
+                    f"{self.score!r} has to be fitted to held-out ID images before it is calibrated on others; go on "
+                    "with the detector that .fit(train, held_out) returns."
+                )
+            if self.score.needs("training images"):
                 raise MacsError(
                     f"{self.score!r} has to be fitted to ID training images before it is calibrated; go on with the "
                     "detector that .fit(train) returns."
@@ -269,6 +283,16 @@ def count_outputs(net: nn.Module, size: int) -> int:
         reason = str(error).splitlines()[0].rstrip(".")
         raise MacsError(f"{nets.name_of(net)} cannot take {size} x {size} images: {reason}.") from None
     return outputs.logits.shape[1]
+
+
+def _id_images(train: ImageSet | None, held_out: ImageSet | None) -> tuple[ImageSet | None, ImageSet | None]:
+    """Images to fit to, each an image set, and not the same ones twice."""
+    if held_out is None:
+        return require_images(train, "training images"), None
+    held_out = require_images(held_out, "held-out images")
+    if train is not None and same_pixels(require_images(train, "training images"), held_out):
+        raise MacsError(f"{held_out.name} holds the training images; hold out others, which the network has not seen.")
+    return train, held_out
 
 
 def _image_set(images: ImageSet | NDArray[np.uint8], preparation: Preparation) -> ImageSet:

@@ -133,8 +133,8 @@ def _filled(score: "Score", tensors: "dict[str, Tensor]", network: "nn.Module", 
     from macs import scores
     from macs.inference import outputs_of
 
-    if {*tensors} - {scores.NETWORK} != {*score.buffer_names()}:
-        names = ", ".join(score.buffer_names()) or "none"
+    if {name for name in tensors if name.rpartition(".")[2] != scores.NETWORK} != score.tensor_names:
+        names = ", ".join(sorted(score.tensor_names)) or "none"
         raise MacsError(f"{path} does not fit {score.written}, whose tensors are {names}; calibrate anew.")
     if not tensors:
         return score

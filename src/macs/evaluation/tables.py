@@ -51,10 +51,14 @@ def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> R
     for each in ranking.evaluations:
         values = (percent(each.mean(metric.name)) for metric in columns)
         made.add_row(escape(each.score), *values, *(percent(result.full.auroc) for result in each.sets))
-    notes = [escape(f"{name} is left out: {reason}") for name, reason in ranking.left_out.items()]
+    notes = []
     if ranking.fitted:
         images = f"{ranking.train_images:,} training images of {ranking.train}"
-        notes.insert(0, escape(f"Fitted to {images}: {', '.join(ranking.fitted)}."))
+        notes.append(escape(f"Fitted to {images}: {', '.join(ranking.fitted)}."))
+    if ranking.standardised:
+        images = f"{ranking.held_out_images:,} held-out images of {ranking.held_out}"
+        notes.append(escape(f"Standardised on {images}: {', '.join(ranking.standardised)}."))
+    notes += [escape(f"{name} is left out: {reason}") for name, reason in ranking.left_out.items()]
     sizes = ", ".join(f"{result.name} {result.images:,}" for result in best.sets)
     return Group(
         escape(f"{best.images:,} ID images of {best.id}, accuracy {percent(best.accuracy)}%; OOD images: {sizes}"),

@@ -5,6 +5,7 @@ Convention: a confidence is higher for ID, and `confidence >= tau` is ID (MaCS p
     macs.scores.get("energy").confidence(outputs)
     knn = macs.scores.get("knn", k=10).fit(macs.scores.know(net, train))
     macs.scores.ask(net, images, knn).confidences
+    macs.scores.get("msp+vim").fit(macs.scores.know(net, train, held_out))
 
 A new score is one new file here whose class is registered with `@score("name")`. Its fields are its settings; its
 docstring says whose their defaults are.
@@ -12,12 +13,15 @@ docstring says whose their defaults are.
 
 from macs.scores._answers import Answers, answer, ask, ask_all, joined
 from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer, ready
-from macs.scores._score import NETWORK, Known, NotFitted, Score, available, get, get_all, name_of, score
+from macs.scores._names import available, get, get_all, name_of
+from macs.scores._score import NETWORK, Known, NotFitted, Score, score
+from macs.scores.combined import Combined, held_out_of
 
 __all__ = [
     "LIMIT",
     "NETWORK",
     "Answers",
+    "Combined",
     "Known",
     "NotFitted",
     "Score",
@@ -29,6 +33,7 @@ __all__ = [
     "fit_all",
     "get",
     "get_all",
+    "held_out_of",
     "joined",
     "know",
     "last_layer",

@@ -15,7 +15,8 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.inference import Outputs, outputs_of
 from macs.scores._fitting import ready
-from macs.scores._score import Score, blamed, get
+from macs.scores._names import get
+from macs.scores._score import Score, blamed
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to a yes or a no
