@@ -14,13 +14,15 @@ from macs.core.lazy import lazily
 if TYPE_CHECKING:
     from macs.detector._detector import Detector, Verdicts
     from macs.detector.calibration import Calibration
+    from macs.detector.choosing import Choice
 
-__all__ = ["Calibration", "Detector", "Verdicts"]
+__all__ = ["Calibration", "Choice", "Detector", "Verdicts"]
 
 __getattr__ = lazily(
     __name__,
     {
         "Calibration": "macs.detector.calibration",
+        "Choice": "macs.detector.choosing",
         "Detector": "macs.detector._detector",
         "Verdicts": "macs.detector._detector",
     },

@@ -20,6 +20,7 @@ from macs.data.imageset import as_array, require_images, require_sets
 from macs.data.pixels import Resized
 from macs.data.preparation import DEFAULT, Preparation
 from macs.detector.calibration import Calibration, calibrate, share_to_keep
+from macs.detector.choosing import Choice, candidate_names, choose
 from macs.detector.label import wrong_names
 from macs.inference import outputs_of
 from macs.scores import Answers, Score
@@ -64,6 +65,7 @@ class Detector:
     recipe: Mapping[str, Any] | None  # what the network was trained with, for the record
     preparation: Preparation  # of pictures for the network, known from the calibration on
     calibration: Calibration | None
+    choice: Choice | None  # how the score was chosen, where it was
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class Detector:
         recipe: Mapping[str, Any] | None = None,
         preparation: Preparation = DEFAULT,
         calibration: Calibration | None = None,
+        choice: Choice | None = None,
     ) -> None:
         nets.require_net(net)
         score = scores.get(score)
@@ -82,7 +85,7 @@ class Detector:
                 "measure it with `macs evaluate`, and take another score for a detector."
             )
         score = scores.ready(score, net) if score.fitted else score
-        values = (net, score, classes, recipe, preparation, calibration)
+        values = (net, score, classes, recipe, preparation, calibration, choice)
         for each, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, each.name, value)
 
@@ -111,6 +114,37 @@ class Detector:
         train, held_out = _id_images(train, held_out)
         known = scores.know(self.net, train, held_out, limit=images, seed=seed, precision=PRECISION, progress=progress)
         return replace(self, score=self.score.fit(known), calibration=None)
+
+    def choose(
+        self,
+        train: ImageSet | None,
+        held_out: ImageSet,
+        unknown: Mapping[str, ImageSet] | None = None,
+        candidates: Mapping[str, Score] | None = None,
+        *,
+        images: int = scores.LIMIT,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> "Detector":
+        """A detector, not calibrated yet, with the score that suits the network best, fitted; `choice` is the record.
+
+        Each candidate is asked to tell the held-out ID images from several kinds of unknown images, which are made here
+        or given as `unknown`: never test sets. The held-out images must not be those to calibrate on. The rule is in
+        macs/detector/choosing.py; without `candidates` it chooses among all scores and a few sums.
+        """
+        _id_images(train, require_images(held_out, "held-out images"))
+        score, choice = choose(
+            self.net,
+            train,
+            held_out,
+            require_sets({} if unknown is None else unknown, "unknown images"),
+            scores.get_all(candidate_names(), {}) if candidates is None else candidates,
+            images=images,
+            seed=seed,
+            precision=PRECISION,
+            progress=progress,
+        )
+        return replace(self, score=score, calibration=None, choice=choice)
 
     def calibrate(
         self,

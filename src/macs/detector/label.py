@@ -16,6 +16,7 @@ import numpy as np
 from macs.core.errors import MacsError
 from macs.data.preparation import NORMALISATIONS, Preparation
 from macs.detector.calibration import Calibration, Threshold, rank
+from macs.detector.choosing import Choice
 
 FORMAT, VERSION = "macs-detector", 3
 MOST_IMAGES = 2**53
@@ -39,6 +40,7 @@ class DetectorLabel:
     calibration: Calibration
     recipe: dict[str, Any] | None
     settings: dict[str, Any] = field(default_factory=dict)  # of the score; versions 1 and 2 had none
+    choice: Choice | None = None  # how the score was chosen, where it was
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> "DetectorLabel":

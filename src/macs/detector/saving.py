@@ -49,6 +49,7 @@ def save(detector: "Detector", path: str | Path) -> None:
             settings=detector.score.settings,
             calibration=detector.calibrated,
             recipe=None if detector.recipe is None else dict(detector.recipe),
+            choice=detector.choice,
         )
     )
     # Copies, since safetensors takes neither tied nor channels-last tensors.
@@ -105,7 +106,7 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
             f"{path} names {len(label.classes)} classes, but its network tells {outputs} apart; save it anew."
         )
     scorer = _filled(scorer, learnt, network, label.preparation.size, path)
-    return Detector(network, scorer, label.classes, label.recipe, label.preparation, label.calibration)
+    return Detector(network, scorer, label.classes, label.recipe, label.preparation, label.calibration, label.choice)
 
 
 def _score(label: DetectorLabel, given: "Score | str | None", path: str | Path) -> "Score":

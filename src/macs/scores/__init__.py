@@ -15,9 +15,10 @@ from macs.scores._answers import Answers, answer, ask, ask_all, joined
 from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer, ready
 from macs.scores._names import available, get, get_all, name_of
 from macs.scores._score import NETWORK, Known, NotFitted, Score, score
-from macs.scores.combined import Combined, held_out_of
+from macs.scores.combined import FEWEST, Combined, enough_held_out, held_out_of
 
 __all__ = [
+    "FEWEST",
     "LIMIT",
     "NETWORK",
     "Answers",
@@ -30,6 +31,7 @@ __all__ = [
     "ask",
     "ask_all",
     "available",
+    "enough_held_out",
     "fit_all",
     "get",
     "get_all",

@@ -123,10 +123,11 @@ def know(
             raise MacsError("There are neither training images nor held-out images to fit a score to; give some.")
         known = last_layer(net, held_out)
     else:
-        images = drawn(train, limit, seed)
+        images = _drawn(train, limit, seed)
+        known = last_layer(net, images)
         outputs = _outputs(net, images, precision, progress)
         known = replace(
-            last_layer(net, images),
+            known,
             logits=outputs.logits,
             features=outputs.features,
             labels=None if images.labels is None else torch.from_numpy(images.labels).to(outputs.logits.device),
@@ -135,13 +136,13 @@ def know(
     return known if held_out is None else _holding_out(known, net, held_out, seed, precision, progress)
 
 
-def drawn(images: ImageSet, limit: int, seed: int) -> ImageSet:
+def _drawn(images: ImageSet, limit: int, seed: int) -> ImageSet:
     """At most `limit` of the images, drawn at random; 0 is all."""
     return images.split(limit, seed)[0] if 0 < limit < len(images) else images
 
 
 def _holding_out(known: Known, net: nn.Module, images: ImageSet, seed: int, precision: str, progress: bool) -> Known:
-    outputs = _outputs(net, drawn(images, MOST, seed), precision, progress)
+    outputs = _outputs(net, _drawn(images, MOST, seed), precision, progress)
     return replace(known, held_out=outputs, held_out_source=images.name)
 
 

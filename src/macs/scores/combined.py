@@ -31,6 +31,12 @@ def held_out_of(images: int) -> int:
     return min(MOST, images // 4)
 
 
+def enough_held_out(images: int, purpose: str) -> None:
+    """Refuse too few images for what they are held out for."""
+    if images < FEWEST:
+        raise MacsError(f"{purpose} takes at least {FEWEST} held-out ID images, and there are {images}; give more.")
+
+
 @dataclass
 class Combined(Score):
     fitted_to = "held-out images"
@@ -62,12 +68,8 @@ class Combined(Score):
         return super().needs(what) or any(part.needs(what) for part in self.parts)
 
     def fit(self, known: Known) -> Self:
-        held = known.held_out
-        if held is None or len(held) < FEWEST:
-            raise MacsError(
-                f"{self.name} is standardised on held-out ID images: it takes at least {FEWEST}, and there are "
-                f"{0 if held is None else len(held)}; give more, or take one of its parts alone."
-            )
+        held = known.held_out or Outputs(known.logits[:0])
+        enough_held_out(len(held), f"To standardise {self.name}")
         fitted = replace(self)
         fitted._hold(part.fit(known) for part in self.parts)
         found = fitted.confidences(held).detach().cpu().double()  # not every GPU has float64
