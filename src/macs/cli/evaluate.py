@@ -93,8 +93,8 @@ def evaluate(
     from macs import scores
     from macs.evaluation import evaluate_scores
 
-    names = [trained.score] if score is None else score
-    names = scores.available() if "all" in names else names
+    named = [trained.score] if score is None else score
+    names = [name for each in named for name in (scores.available() if each == "all" else [each])]
     scorers = scores.get_all(names, settings or {})  # a wrong name is an error before anything slow
     network = trained.network_for(test)
     ranking = evaluate_scores(
