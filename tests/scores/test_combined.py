@@ -121,6 +121,23 @@ def test_fits_that_fail():
     assert scores.get("msp+energy").fit(empty).fitted
 
 
+def test_a_users_part_that_fails_is_named():
+    class Column(Leaning):
+        def confidence(self, outputs: Outputs) -> Tensor:
+            return outputs.logits[:, :1]
+
+    class Failing(Leaning):
+        def confidence(self, outputs: Outputs) -> Tensor:
+            raise KeyError("gone")
+
+    for kind, words in (
+        (Column, r"Column gives \(50, 1\) for 50 images"),
+        (Failing, "Failing failed: KeyError"),
+    ):
+        with pytest.raises(MacsError, match=words):
+            Combined([MSP(), kind()]).fit(known_with_held_out())
+
+
 def test_a_state_travels_and_so_does_a_users_part(tmp_path):
     total = Combined([Leaning(by=2), KNN(k=3)]).fit(known_with_held_out())
     assert scores.name_of(total) == "test_combined:Leaning+knn"

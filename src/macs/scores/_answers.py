@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from macs import nets
 from macs.core.errors import MacsError
@@ -16,7 +16,7 @@ from macs.data import ImageSet
 from macs.inference import Outputs, outputs_of
 from macs.scores._fitting import ready
 from macs.scores._names import get
-from macs.scores._score import Score, blamed
+from macs.scores._score import Score, confidence_of
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to a yes or a no
@@ -84,14 +84,7 @@ def ask_all(
 
 def answer(score: Score, outputs: Outputs) -> Answers:
     """What a score makes of a batch."""
-    with blamed(score):
-        found = score.confidence(outputs)
-    if not isinstance(found, Tensor) or found.shape != (len(outputs),):
-        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise MacsError(
-            f"The score {type(score).__name__} gives {shape} for {len(outputs)} images; it must return a tensor with "
-            "one confidence per image."
-        )
+    found = confidence_of(score, outputs)
     confidences = found.detach().to("cpu", torch.promote_types(found.dtype, torch.float32))
     return Answers(outputs.logits.argmax(dim=1).cpu().numpy(), confidences.numpy())
 

@@ -73,12 +73,19 @@ def fit_all(
         return know(net, images, limit=limit, seed=seed, precision=precision, progress=progress)
 
     @cache
-    def divided(with_training: bool) -> Known:
+    def apart() -> Known:
         images = fetched(held_out, "held-out ID images")
         if images is None:
             return training().divided(held_out_of(len(training())), seed)
-        known = training() if with_training else layer()
-        return _holding_out(known, net, images, seed, precision, progress)
+        return _holding_out(layer(), net, images, seed, precision, progress)
+
+    def known_to(score: Score) -> Known:
+        if score.needs("held-out images") and apart().source:  # held out of the training images
+            return apart()
+        known = training() if score.needs("training images") else layer()
+        if not score.needs("held-out images"):
+            return known
+        return replace(known, held_out=apart().held_out, held_out_source=apart().held_out_source)
 
     ready, left_out = {}, {}
     source, count, out_source, out_count = "", 0, "", 0
@@ -87,11 +94,7 @@ def fit_all(
             if score.fitted:
                 ready[name] = score
                 continue
-            with_training = score.needs("training images")
-            if score.needs("held-out images"):
-                known = divided(with_training)
-            else:
-                known = training() if with_training else layer()
+            known = known_to(score)
             ready[name] = score.fit(known)
             if len(known) > count:
                 source, count = known.source, len(known)

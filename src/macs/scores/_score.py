@@ -212,3 +212,16 @@ def blamed(score: Score | type[Score]) -> AbstractContextManager[None]:
     """Whatever a score of the user's own raises becomes one sentence that names it; a fault of ours stays one."""
     kind = score if isinstance(score, type) else type(score)
     return nullcontext() if _is_ours(kind) else users_code(f"The score {kind.__name__} failed")
+
+
+def confidence_of(score: Score, outputs: Outputs) -> Tensor:
+    """What a score makes of a batch, refused if it is not one number per image."""
+    with blamed(score):
+        found = score.confidence(outputs)
+    if not isinstance(found, Tensor) or found.shape != outputs.logits.shape[:1]:
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise MacsError(
+            f"The score {type(score).__name__} gives {shape} for {len(outputs)} images; it must return a tensor with "
+            "one confidence per image."
+        )
+    return found

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from macs.core.errors import MacsError
 from macs.inference import Outputs
-from macs.scores._score import Known, Need, Score, blamed, registered_name
+from macs.scores._score import Known, Need, Score, confidence_of, registered_name
 
 PLUS = "+"
 FEWEST = 20  # images that a standard deviation can be measured on
@@ -85,11 +85,7 @@ class Combined(Score):
 
     def confidences(self, outputs: Outputs) -> Tensor:
         """Those of the parts as they are, J x N."""
-        found = []
-        for part in self.parts:
-            with blamed(part):
-                found.append(part.confidence(outputs))
-        return torch.stack(found)
+        return torch.stack([confidence_of(part, outputs) for part in self.parts])
 
     def confidence(self, outputs: Outputs) -> Tensor:
         return ((self.confidences(outputs) - self.mean[:, None]) / self.std[:, None]).mean(0)
