@@ -173,7 +173,10 @@ def test_evaluation_holds_out_what_it_is_given_or_training_images(known_test, ou
         net, known_test, sets, ["msp+vim", "vim"], train=train, held_out=lambda: val, precision="float32"
     )
     assert (ours.held_out, ours.held_out_images, ours.standardised) == ("stripes", 80, ["msp+vim"])
-    assert ours.train_images == 192 and "Standardised on 80 held-out images of stripes: msp+vim." in str(ours)
+    assert (
+        ours.train_images == 192
+        and "Each sum is standardised on 80 images of stripes that its parts are not fitted to" in str(ours)
+    )
     assert ours.as_dict()["standardised"]["images"] == 80
 
     def rows(images: macs.ImageSet) -> Outputs:

@@ -56,8 +56,8 @@ def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> R
         images = f"{ranking.train_images:,} training images of {ranking.train}"
         notes.append(escape(f"Fitted to {images}: {', '.join(ranking.fitted)}."))
     if ranking.standardised:
-        images = f"{ranking.held_out_images:,} held-out images of {ranking.held_out}"
-        notes.append(escape(f"Standardised on {images}: {', '.join(ranking.standardised)}."))
+        images = f"{ranking.held_out_images:,} images of {ranking.held_out} that its parts are not fitted to"
+        notes.append(escape(f"Each sum is standardised on {images}: {', '.join(ranking.standardised)}."))
     notes += [escape(f"{name} is left out: {reason}") for name, reason in ranking.left_out.items()]
     sizes = ", ".join(f"{result.name} {result.images:,}" for result in best.sets)
     return Group(
