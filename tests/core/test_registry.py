@@ -107,7 +107,7 @@ def test_a_file_of_the_users_own_that_fails_is_one_sentence(
 
 @pytest.mark.parametrize("reference", [":", "module:", ":Name"])
 def test_half_a_reference_is_refused(reference: Any) -> None:
-    with pytest.raises(MacsError, match=r"names no part; write module:Name"):
+    with pytest.raises(MacsError, match=r"is not a valid part name; write module:Name"):
         import_from(reference, "part")
 
 

@@ -145,7 +145,7 @@ def test_eight_bits_are_for_the_network_and_not_for_the_score(
 
 
 def test_without_a_fit_there_is_no_calibration(trained: nn.Module, validation: ImageSet) -> None:
-    with pytest.raises(MacsError, match=r"KNN\(k=50\) \[unfitted\] has to be fitted to ID training images before"):
+    with pytest.raises(MacsError, match=r"KNN\(\) \[unfitted\] has to be fitted to ID training images before"):
         Detector(trained, "knn").calibrate(validation)
     assert Detector(trained, "ash").calibrate(validation).score.fitted  # the last layer is all that it needs
 
@@ -159,7 +159,7 @@ def test_a_new_fit_forgets_the_calibration(trained: nn.Module, known: ImageSet, 
 def test_a_score_belongs_to_its_network(trained: nn.Module, known: ImageSet, validation: ImageSet) -> None:
     fitted = Detector(trained, "knn").fit(known).score
     assert Detector(trained, fitted).calibrate(validation).score.fitted
-    with pytest.raises(MacsError, match=r"KNN\(k=50\) is fitted to another network"):
+    with pytest.raises(MacsError, match=r"KNN\(\) is fitted to another network"):
         Detector(macs.nets.build("wrn-10-1", classes=3), fitted)
 
 
@@ -169,8 +169,8 @@ def test_a_score_belongs_to_its_network(trained: nn.Module, known: ImageSet, val
         ("score.bank", torch.zeros(4, 5), "score that does not fit its network"),
         ("score.bank", torch.zeros(3), "score that does not fit its network"),
         ("score.bank", torch.full((4, 64), torch.nan), r"not finite \(bank\)"),
-        ("score.bank", None, r"does not fit KNN\(k=50\), whose tensors are bank"),
-        ("score.other", torch.zeros(1), r"does not fit KNN\(k=50\), whose tensors are bank"),
+        ("score.bank", None, r"does not fit KNN\(\), whose tensors are bank"),
+        ("score.other", torch.zeros(1), r"does not fit KNN\(\), whose tensors are bank"),
         ("other.bank", torch.zeros(1), "neither the network's nor the score's"),
         ("score.network", torch.zeros(6, dtype=torch.uint8), "fitted to another network"),
     ],

@@ -1,6 +1,7 @@
 """Evaluation: the table's numbers recomputed by scikit-learn from the network's own outputs."""
 
 import json
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -273,6 +274,22 @@ def test_the_command_ranks_scores(on_disk: Path, capsys: pytest.CaptureFixture[s
     run("evaluate", *network, "--id", on_disk / "undivided", "--score", "all", "--json")
     value = json.loads(capsys.readouterr().out)
     assert "not divided into train and test" in value["left_out"]["knn"] and "msp" in value["scores"]
+
+
+def test_the_command_standardises_sums_on_the_val_split_where_there_is_one(
+    on_disk: Any, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    def told(*names: str) -> dict[str, Any]:
+        run(*arguments(on_disk), "--score", *names, "--json")
+        value: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return value
+
+    value = told("all", "msp+vim")
+    assert sorted(value["scores"]) == sorted([*scores.available(), "msp+vim"]) and value["fitted"]["images"] == 90
+    expected = {"held_out": str(on_disk / "mine"), "images": 22, "scores": ["msp+vim"]}
+    assert value["standardised"] == expected  # a quarter of the 90
+    shutil.copytree(on_disk / "mine" / "test", on_disk / "mine" / "val")
+    assert told("msp", "msp+energy")["standardised"] == expected | {"images": 20, "scores": ["msp+energy"]}
 
 
 def arguments(on_disk: Path, id: str = "mine", weights: str = "net.safetensors") -> list[object]:

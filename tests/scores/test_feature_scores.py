@@ -20,7 +20,7 @@ from macs.scores import Known
 from macs.scores.ash import ASH, ASHB, ASHP
 from macs.scores.dice import DICE
 from macs.scores.gen import GEN
-from macs.scores.knn import KNN
+from macs.scores.knn import KNN, clustered
 from macs.scores.react import ReAct
 from macs.scores.scale import Scale
 from macs.scores.vim import ViM, principal_dimensions
@@ -134,6 +134,42 @@ def test_knn_agrees_with_scikit_learn(k: int) -> None:
     neighbours = NearestNeighbors(n_neighbors=min(k, len(TRAIN)), algorithm="brute").fit(normalize(TRAIN))
     distances = neighbours.kneighbors(normalize(TEST))[0][:, -1]
     assert confidences(KNN(k)) == pytest.approx(-distances, rel=1e-9)
+
+
+def unit_points(count: int, seed: int) -> np.ndarray:
+    return normalize(np.random.default_rng(seed).normal(size=(count, 3)))
+
+
+def test_a_small_bank_is_drawn_from_the_training_features() -> None:
+    bank = KNN(bank_size=20).fit(known()).bank.numpy()
+    everything = {tuple(row) for row in KNN().fit(known()).bank.tolist()}
+    assert bank.shape == (20, FEATURES) and {tuple(row) for row in bank.tolist()} <= everything
+    assert np.array_equal(bank, KNN(bank_size=20).fit(known()).bank)
+    distances, _ = NearestNeighbors(n_neighbors=5).fit(bank).kneighbors(normalize(TEST))
+    assert confidences(KNN(k=5, bank_size=20)) == pytest.approx(-distances[:, -1])
+    for size in (0, 300, 301):
+        assert len(KNN(bank_size=size).fit(known()).bank) == 300
+
+
+def test_k_means_ends_where_each_centre_is_the_direction_of_its_points() -> None:
+    clusters = np.array([[3.0, 0, 0], [0, 3, 0], [0, 0, 3], [-3, 0, 0]])
+    points = normalize(clusters[np.arange(400) % 4] + 0.2 * unit_points(400, seed=1))
+    starts = torch.tensor(points[:4])
+    found = clustered(torch.tensor(points), starts).numpy()
+    for i in range(4):  # as many starts as clusters, one in each
+        assert found[i] == pytest.approx(normalize(points[i::4].mean(0, keepdims=True))[0])
+
+
+def test_k_means_keeps_a_centre_without_points_and_draws_the_others_nearer() -> None:
+    points = torch.tensor(unit_points(500, seed=2))
+    far = torch.tensor([[1.0, 0, 0]])
+    near = points[points[:, 0] < 0]
+    assert torch.equal(clustered(near, torch.cat([far, near[:5]]))[0], far[0])
+    drawn = KNN(bank_size=30).fit(known()).bank
+    centres = KNN(bank_size=30, reduce="kmeans").fit(known()).bank
+    assert centres.norm(dim=1).numpy() == pytest.approx(1)
+    unit = torch.tensor(normalize(TRAIN))
+    assert (unit @ centres.T).amax(1).mean() > (unit @ drawn.T).amax(1).mean()
 
 
 def squared(features: np.ndarray, mean: np.ndarray, precision: np.ndarray) -> float:

@@ -67,6 +67,8 @@ def test_a_state_travels_into_an_unfitted_score(name: str, tmp_path: Path) -> No
 
 def test_settings_are_checked_and_fixed() -> None:
     assert repr(scores.get("knn", k=7)) == "KNN(k=7) [unfitted]"
+    assert repr(scores.get("knn", k=50)) == "KNN() [unfitted]"  # the default
+    assert scores.get("knn").settings == {"k": 50, "bank_size": 0, "reduce": "random"}
     for settings, words in (({"k": 0}, "k must be at least 1"), ({"k": math.nan}, "k must be a whole number")):
         with pytest.raises(MacsError, match=f"Among the settings of knn, {words}"):
             scores.get("knn", **settings)
@@ -83,8 +85,13 @@ def test_settings_are_checked_and_fixed() -> None:
 
 def test_a_setting_goes_to_the_scores_that_have_it() -> None:
     found = scores.get_all(["knn", "ash", "scale", "msp"], {"percentile": 70, "k": 4})
-    assert [each.settings for each in found.values()] == [{"k": 4}, {"percentile": 70}, {"percentile": 70}, {}]
-    with pytest.raises(MacsError, match="no setting of knn, msp called 'percentile'; choose one of k"):
+    assert [each.written for each in found.values()] == [
+        "KNN(k=4)",
+        "ASH(percentile=70.0)",
+        "Scale(percentile=70.0)",
+        "MSP()",
+    ]
+    with pytest.raises(MacsError, match="no setting of knn, msp called 'percentile'; .* bank_size, k, reduce"):
         scores.get_all(["knn", "msp"], {"percentile": 70})
 
 
@@ -111,13 +118,13 @@ def test_a_fitted_score_is_bound_to_its_network(known_test: ImageSet) -> None:
     net, other = nets.build("wrn-10-1", classes=3), nets.build("wrn-10-1", classes=3)
     fitted = KNN().fit(scores.know(net, stripes(40, seed=1)))
     assert len(scores.ask(net, known_test, fitted)) == len(known_test)
-    with pytest.raises(MacsError, match=r"KNN\(k=50\) is fitted to another network, or to other weights, than"):
+    with pytest.raises(MacsError, match=r"KNN\(\) is fitted to another network, or to other weights, than"):
         scores.ask(other, known_test, fitted)
     with torch.no_grad():
         net.get_parameter("conv1.weight")[0, 0, 0, 0] += 1
     with pytest.raises(MacsError, match="fitted to another network"):
         scores.ask(net, known_test, fitted)
-    with pytest.raises(MacsError, match=r"KNN\(k=50\) \[unfitted\] has to be fitted first"):
+    with pytest.raises(MacsError, match=r"KNN\(\) \[unfitted\] has to be fitted first"):
         scores.ask(net, known_test, "knn")
 
 

@@ -22,7 +22,7 @@ from tiny import noise, stripes
 
 def test_a_loss_that_is_not_finite_stops_the_run(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
     recipe = replace(SHORT, lr=1000, options={"weight": 1e6})
-    with pytest.raises(MacsError, match="not finite.*epoch 1.*unusually large is lr = 1000, weight = 1e.06[.]"):
+    with pytest.raises(MacsError, match="not finite.*epoch 1.*unusually large: lr = 1000, weight = 1e.06[.]"):
         macs.finetune(small_net(), known, outliers, recipe=recipe, run=tmp_path / "run", progress=False)
     assert not (tmp_path / "run/net.safetensors").exists()
 
@@ -100,7 +100,7 @@ def test_a_loss_that_is_no_number_names_the_place_the_suspects_and_what_is_kept(
     """lr is unusual above 0.5, weights of terms above 100; epochs and steps are counted from 1."""
     large = divergence(Recipe(lr=2), methods.build("oe", {"weight": 300}), 4, 0, RunFolder(tmp_path))
     assert large == (
-        "The loss of oe is not finite any more in epoch 5, by step 1; what is unusually large is lr = 2, weight = 300. "
+        "The loss of oe is not finite in epoch 5, by step 1; these settings are unusually large: lr = 2, weight = 300. "
         f"{tmp_path} keeps the last finished epoch."
     )
     usual = divergence(Recipe(lr=0.5), methods.build("oe"), 0, 9, None)

@@ -52,7 +52,7 @@ def test_a_network_is_started_from_its_file_again(known: ImageSet, tmp_path: Pat
     assert spec.start == Start(str(tmp_path / "net.safetensors"), weights_hash(saved))
     assert weights_hash(load_start(spec, NOTHING)) == weights_hash(saved)
     nets.save(starting_net("wrn-10-1", 3, seed=3), tmp_path / "net.safetensors")
-    with pytest.raises(MacsError, match=r"net\.safetensors holds other weights \(hash .{12}\) than the spec names"):
+    with pytest.raises(MacsError, match=r"net\.safetensors holds other weights \(hash .{12}\) than the spec"):
         load_start(spec, NOTHING)
 
 
@@ -75,7 +75,7 @@ def test_weights_in_memory_start_only_where_they_are_held(known: ImageSet) -> No
     net = nets.build("wrn-10-1", 3)
     spec = spec_from(net, known)
     assert spec.start.source == MEMORY
-    with pytest.raises(MacsError, match=f"from weights in memory .hash {spec.start.weights}. that are in no file"):
+    with pytest.raises(MacsError, match=f"from weights in memory .hash {spec.start.weights}. that are not in a file"):
         load_start(spec, NOTHING)
     held = load_start(spec, Held.of([], [net]))
     assert held is not net and weights_hash(held) == weights_hash(net)

@@ -80,7 +80,7 @@ DAMAGE: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an epoch missing": (lambda state: {**state, "history": [{**EPOCH, "epoch": 2}]}, "epochs are missing"),
     "too many epochs": (
         lambda state: {**state, "history": [{**EPOCH, "epoch": epoch} for epoch in (1, 2, 3)]},
-        "3 epochs, and 2 are asked for",
+        "3 epochs, but the recipe has 2",
     ),
 }
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from macs.data import ImageSet, Preparation
 
 Names = Annotated[list[str] | None, Several]
+AUTO = "auto"  # the score that is chosen
 
 
 @app.command
@@ -29,6 +30,7 @@ def calibrate(
     settings: Settings = None,
     fit_on: str | None = None,
     fit_images: Whole = 10_000,
+    choose_on: Names = None,
     net: str | None = None,
     checkpoint: Path | None = None,
     normalisation: str | None = None,
@@ -66,13 +68,17 @@ def calibrate(
     outliers
         Sets of unknown images, to report which share of each would pass: their val part, else test.
     score
-        Confidence: any of docs/scores.md but odin [default: what the run's method detects with, else msp]; settings are
-        given as --score.k 10.
+        Confidence: any of docs/scores.md but odin, a sum such as msp+vim, or auto, which chooses one on held-out images
+        [default: what the run's method detects with, else msp]; settings are given as --score.k 10. For a sum and for
+        auto, a quarter of the images, at most 1,000, is held out and takes no part in the calibration.
     fit_on
         ID training images for a score that is fitted to some: a name, a folder with or without a train folder inside,
         or a .npy file [default: what the run was trained on].
     fit_images
         How many of them, drawn at random; 0 is all.
+    choose_on
+        For --score auto: sets of unknown images to choose on, beside those that are made without any: a dataset with a
+        val part, a folder, or a .npy file. Never those to test on.
     net
         Network of the checkpoint.
     checkpoint
@@ -88,6 +94,7 @@ def calibrate(
     from macs.data.fitness import few, refuse_seen, same_classes
     from macs.data.loading import load_unseen
     from macs.detector.calibration import share_to_keep
+    from macs.detector.choosing import candidate_names
     from macs.detector.saving import detector_path
     from macs.training.trained import open_trained
 
@@ -108,12 +115,20 @@ def calibrate(
     from macs import Detector, scores
 
     name = trained.score if score is None else score
-    chosen = scores.get(name, **(settings or {}))
-    train = None
-    if chosen.fitted_to == "training images":
-        train = training_images(fit_on or trained.trained_on, name, data, trained.preparation, validation)
+    auto = name == AUTO
+    if choose_on is not None and not auto:
+        raise MacsError("--choose-on is for --score auto; to report what passes of unknown images, use --outliers.")
+    candidates = scores.get_all(candidate_names() if auto else [name], settings or {})
+    train = held_out = None
+    if any(each.needs("training images") for each in candidates.values()):
+        spec = fit_on or trained.trained_on
+        if spec or not auto:  # without training images there are still scores to choose among
+            train = training_images(spec, name, data, trained.preparation, validation)
     elif fit_on is not None:
         raise MacsError(f"{name} is not fitted to training images; leave --fit-on out.")
+    if any(each.needs("held-out images") for each in candidates.values()):
+        held_out, validation = hold_out(validation, name)
+    kinds = {each: load_kind(each, data, trained.preparation) for each in choose_on or ()}
 
     known, given = trained.classes, tuple(classes or ())
     if known and given and given != known:
@@ -123,13 +138,50 @@ def calibrate(
     same_classes(validation, known, f"{trained.checkpoint} was trained for")
     network = trained.network(len(known or given or validation.classes) or None)
     record = None if trained.spec is None else trained.spec.as_dict()
-    detector = Detector(network, chosen, known or given, record)
-    if train is not None:
-        detector = detector.fit(train, images=fit_images, progress=True)
+    detector = Detector(network, "msp" if auto else candidates[name], known or given, record)
+    if auto and held_out is not None:
+        detector = detector.choose(train, held_out, kinds, candidates, images=fit_images, progress=True)
+    elif train is not None or held_out is not None:
+        detector = detector.fit(train, held_out, images=fit_images, progress=True)
     detector = detector.calibrate(validation, keep, per_class, unknown, others, progress=True)
     detector.save(out)
-    calibration = detector.calibrated
-    show(f"{calibration}\nThe detector is in {out}.", {"detector": str(out), **calibration.as_dict()}, json)
+    calibration, choice = detector.calibrated, detector.choice
+    lines = [] if choice is None else [str(choice)]
+    if held_out is not None:
+        lines.append(f"{len(held_out):,} images were held out for {name}; they take no part in the calibration.")
+    value = {
+        "detector": str(out),
+        **calibration.as_dict(),
+        "held_out": 0 if held_out is None else len(held_out),
+        "choice": None if choice is None else choice.as_dict(),
+    }
+    show("\n".join([*lines, str(calibration), f"The detector is in {out}."]), value, json)
+
+
+def hold_out(images: "ImageSet", score: str) -> "tuple[ImageSet, ImageSet]":
+    """Images to standardise a sum or to choose a score on, and the others, to calibrate on."""
+    from macs import scores
+
+    if len(images) < 4 * scores.FEWEST:
+        raise MacsError(
+            f"For {score} a quarter of the images is held out, so that it takes at least {4 * scores.FEWEST}, and "
+            f"{images.name} has {len(images)}; give more."
+        )
+    return images.split(scores.held_out_of(len(images)))
+
+
+def load_kind(name: str, data: Path | None, preparation: "Preparation") -> "ImageSet":
+    """Unknown images to choose a score on: of a divided set the val part, since choosing on test images spoils them."""
+    from macs.data import load
+    from macs.data.loading import Place
+
+    splits = Place(name).splits
+    if splits and "val" not in splits:
+        raise MacsError(
+            f"{name} has {', '.join(splits)} and no val part, and its test images are spoilt by choosing on them; give "
+            "--choose-on a folder or a .npy file of other images."
+        )
+    return load(name, "val", root=data, labelled=False, preparation=preparation)
 
 
 def training_images(

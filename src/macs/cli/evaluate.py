@@ -57,9 +57,9 @@ def evaluate(
     size
         Edge of the square images, in pixels [default: the run's, else 32].
     score
-        Confidence: msp, energy, knn, ... (docs/scores.md), several of them, or all; odin takes four times as long
-        [default: the score of the run's method, else msp]. A setting, such as --score.k 10, goes to the scores that
-        have it.
+        Confidence: msp, energy, knn, ... (docs/scores.md), a sum such as msp+vim, several of them, or all; odin takes
+        four times as long [default: the score of the run's method, else msp]. A setting, such as --score.k 10,
+        goes to the scores that have it.
     metrics
         Columns of the tables, by the names in the JSON output; one of your own is module:name
         [default: auroc aupr fpr95 aupr_id fpr95_id].
@@ -75,6 +75,7 @@ def evaluate(
         Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster.
     """
     from macs.data import load
+    from macs.data.loading import load_held_out
     from macs.evaluation.protocol import Protocol, check_fit_images
     from macs.metrics import shown
     from macs.training.trained import open_trained, refuse_trained_on_all
@@ -90,8 +91,8 @@ def evaluate(
     from macs import scores
     from macs.evaluation import evaluate_scores
 
-    names = [trained.score] if score is None else score
-    names = scores.available() if "all" in names else names
+    named = [trained.score] if score is None else score
+    names = [name for each in named for name in (scores.available() if each == "all" else [each])]
     scorers = scores.get_all(names, settings or {})  # report a wrong name before anything slow
     network = trained.network_for(test)
     ranking = evaluate_scores(
@@ -100,6 +101,7 @@ def evaluate(
         sets,
         scorers,
         train=lambda: _training_images(trained.id, data, trained.preparation),
+        held_out=lambda: load_held_out(trained.id, data, trained.preparation),
         fit_images=fit_images,
         protocol=protocol,
         precision=precision,

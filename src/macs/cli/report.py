@@ -44,6 +44,7 @@ def report(
         File to write [default: report.html in the run folder].
     """
     from macs.data import load
+    from macs.data.loading import load_held_out
     from macs.training.trained import open_trained, refuse_trained_on_all
 
     target = output_file(out or run / "report.html")
@@ -66,6 +67,7 @@ def report(
         run=run,
         score=scores.get(name, **settings) if settings else name,
         train=lambda: load(known, "train", root=data, preparation=trained.preparation),
+        held_out=lambda: load_held_out(known, data, trained.preparation),
     )
     show(f"The report is in {target}; open it in a browser.", {"report": str(target), **evaluation.as_dict()}, json)
 

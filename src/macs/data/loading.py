@@ -178,6 +178,11 @@ def load_unseen(
     return replace(images, name=f"{images.name}{images.origin.note(len(images))}")
 
 
+def load_held_out(spec: str, root: str | Path | None = None, preparation: Preparation | None = None) -> ImageSet | None:
+    """The validation images of an ID set, where it has some."""
+    return load(spec, "val", root=root, preparation=preparation) if "val" in Place(spec).splits else None
+
+
 @dataclass(frozen=True)
 class CatalogRow:
     """A line of `macs data list`."""

@@ -14,15 +14,17 @@ from macs.core.lazy import lazily
 if TYPE_CHECKING:
     from macs.detector._detector import Detector
     from macs.detector.calibration import Calibration
+    from macs.detector.choosing import Choice
     from macs.detector.runtime import Runtime
     from macs.detector.verdicts import Verdicts
 
-__all__ = ["Calibration", "Detector", "Runtime", "Verdicts"]
+__all__ = ["Calibration", "Choice", "Detector", "Runtime", "Verdicts"]
 
 __getattr__ = lazily(
     __name__,
     {
         "Calibration": "macs.detector.calibration",
+        "Choice": "macs.detector.choosing",
         "Detector": "macs.detector._detector",
         "Runtime": "macs.detector.runtime",
         "Verdicts": "macs.detector.verdicts",

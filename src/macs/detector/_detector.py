@@ -14,10 +14,12 @@ from macs import nets, scores
 from macs.answers import Answers
 from macs.core.errors import MacsError
 from macs.data import ImageSet
+from macs.data.fingerprint import same_pixels
 from macs.data.fitness import few, same_classes, warn_of_guessing, warn_of_preparation
 from macs.data.imageset import require_images, require_sets
 from macs.data.preparation import DEFAULT, Preparation
 from macs.detector.calibration import Calibration, calibrate, share_to_keep
+from macs.detector.choosing import Choice, candidate_names, choose
 from macs.detector.judge import Ask, Judge
 from macs.detector.label import wrong_names
 from macs.detector.reference import Reference
@@ -47,6 +49,7 @@ class Detector(Judge):
     preparation: Preparation  # of pictures for the network, known from the calibration on
     calibration: Calibration | None
     reference: Reference | None  # what p-values rank among; files of before version 4 have none
+    choice: Choice | None  # how the score was chosen, where it was
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class Detector(Judge):
         preparation: Preparation = DEFAULT,
         calibration: Calibration | None = None,
         reference: Reference | None = None,
+        choice: Choice | None = None,
     ) -> None:
         nets.require_net(net)
         score = scores.get(score)
@@ -66,7 +70,7 @@ class Detector(Judge):
                 "measure it with `macs evaluate`, and take another score for a detector."
             )
         score = scores.ready(score, net) if score.fitted else score
-        values = (net, score, classes, recipe, preparation, calibration, reference)
+        values = (net, score, classes, recipe, preparation, calibration, reference, choice)
         for each, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, each.name, value)
 
@@ -76,17 +80,56 @@ class Detector(Judge):
         self.score.to(device)
         return self
 
-    def fit(self, train: ImageSet, *, images: int = scores.LIMIT, seed: int = 0, progress: bool = False) -> "Detector":
+    def fit(
+        self,
+        train: ImageSet | None = None,
+        held_out: ImageSet | None = None,
+        *,
+        images: int = scores.LIMIT,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> "Detector":
         """A detector, not calibrated yet, whose score is fitted to `images` of the training images (0: all).
 
-        They must be ID training images, drawn at random by the seed, and never those to calibrate on. A score of the
-        logits has nothing to learn from them.
+        They must be ID training images, drawn at random by the seed, and never those to calibrate on. A sum of scores
+        is standardised on held-out ID images, which are neither of the two. A score of the logits has nothing to learn.
         """
         if self.score.fitted_to == "nothing":
             return self
-        train = require_images(train, "training images")
-        known = scores.know(self.net, train, limit=images, seed=seed, precision=PRECISION, progress=progress)
+        train, held_out = _id_images(train, held_out)
+        known = scores.know(self.net, train, held_out, limit=images, seed=seed, precision=PRECISION, progress=progress)
         return replace(self, score=self.score.fit(known), calibration=None, reference=None)
+
+    def choose(
+        self,
+        train: ImageSet | None,
+        held_out: ImageSet,
+        unknown: Mapping[str, ImageSet] | None = None,
+        candidates: Mapping[str, Score] | None = None,
+        *,
+        images: int = scores.LIMIT,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> "Detector":
+        """A detector, not calibrated yet, with the score that suits the network best, fitted; `choice` is the record.
+
+        Each candidate is asked to tell the held-out ID images from several kinds of unknown images, which are made here
+        or given as `unknown`: never test sets. The held-out images must not be those to calibrate on. The rule is in
+        macs/detector/choosing.py; without `candidates` it chooses among all scores and a few sums.
+        """
+        _id_images(train, require_images(held_out, "held-out images"))
+        score, choice = choose(
+            self.net,
+            train,
+            held_out,
+            require_sets({} if unknown is None else unknown, "unknown images"),
+            scores.get_all(candidate_names(), {}) if candidates is None else candidates,
+            images=images,
+            seed=seed,
+            precision=PRECISION,
+            progress=progress,
+        )
+        return replace(self, score=score, calibration=None, reference=None, choice=choice)
 
     def calibrate(
         self,
@@ -108,7 +151,12 @@ class Detector(Judge):
         outliers = require_sets({} if outliers is None else outliers, "outliers")
         check = None if check is None else require_images(check, "images to check on")
         if not self.score.fitted:
-            if self.score.fitted_to == "training images":
+            if self.score.needs("held-out images"):
+                raise MacsError(
+                    f"{self.score!r} has to be fitted to held-out ID images before it is calibrated on others; go on "
+                    "with the detector that .fit(train, held_out) returns."
+                )
+            if self.score.needs("training images"):
                 raise MacsError(
                     f"{self.score!r} has to be fitted to ID training images before it is calibrated; go on with the "
                     "detector that .fit(train) returns."
@@ -220,3 +268,13 @@ def count_outputs(net: nn.Module, size: int) -> int:
         reason = str(error).splitlines()[0].rstrip(".")
         raise MacsError(f"{nets.name_of(net)} cannot take {size} x {size} images: {reason}.") from None
     return outputs.logits.shape[1]
+
+
+def _id_images(train: ImageSet | None, held_out: ImageSet | None) -> tuple[ImageSet | None, ImageSet | None]:
+    """Images to fit to, each an image set, and not the same ones twice."""
+    if held_out is None:
+        return require_images(train, "training images"), None
+    held_out = require_images(held_out, "held-out images")
+    if train is not None and same_pixels(require_images(train, "training images"), held_out):
+        raise MacsError(f"{held_out.name} holds the training images; hold out others, which the network has not seen.")
+    return train, held_out

@@ -17,6 +17,7 @@ import numpy as np
 from macs.core.errors import MacsError
 from macs.data.preparation import NORMALISATIONS, Preparation
 from macs.detector.calibration import Calibration, Threshold, rank
+from macs.detector.choosing import Choice
 from macs.detector.reference import MOST
 
 FORMAT, VERSION = "macs-detector", 4
@@ -41,6 +42,7 @@ class DetectorLabel:
     calibration: Calibration
     recipe: dict[str, Any] | None
     settings: dict[str, Any] = field(default_factory=dict)  # of the score; versions 1 and 2 had none
+    choice: Choice | None = None  # how the score was chosen, where it was
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> "DetectorLabel":

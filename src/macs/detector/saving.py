@@ -68,6 +68,7 @@ def label_of(detector: "Detector") -> DetectorLabel:
         settings=detector.score.settings,
         calibration=detector.calibrated,
         recipe=None if detector.recipe is None else dict(detector.recipe),
+        choice=detector.choice,
     )
 
 
@@ -115,7 +116,9 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
             f"{path} names {len(label.classes)} classes, but its network tells {outputs} apart; save it anew."
         )
     scorer = _filled(scorer, learnt, network, label.preparation.size, path)
-    return Detector(network, scorer, label.classes, label.recipe, label.preparation, label.calibration, reference)
+    return Detector(
+        network, scorer, label.classes, label.recipe, label.preparation, label.calibration, reference, label.choice
+    )
 
 
 def _reference(label: DetectorLabel, confidences: "Tensor | None", path: str | Path) -> Reference | None:
@@ -160,8 +163,8 @@ def _filled(score: "Score", tensors: "dict[str, Tensor]", network: "nn.Module", 
     from macs import scores
     from macs.inference import outputs_of
 
-    if {*tensors} - {scores.NETWORK} != {*score.buffer_names()}:
-        names = ", ".join(score.buffer_names()) or "none"
+    if {name for name in tensors if name.rpartition(".")[2] != scores.NETWORK} != score.tensor_names:
+        names = ", ".join(sorted(score.tensor_names)) or "none"
         raise MacsError(f"{path} does not fit {score.written}, whose tensors are {names}; calibrate anew.")
     if not tensors:
         return score

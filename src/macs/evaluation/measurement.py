@@ -36,6 +36,7 @@ def evaluate(
     *,
     score: str | Score = "msp",
     train: Train = None,
+    held_out: Train = None,
     fit_images: int = LIMIT,
     trials: int = 10,
     share: float = 0.2,
@@ -47,7 +48,9 @@ def evaluate(
     """Score the ID test set and each OOD set once, and measure how well the confidences separate them.
 
     A score that is fitted (`knn`, `vim`, ...) needs ID training images as `train`, of which it uses `fit_images`, drawn
-    at random (0: all). To change a score's settings, give the score itself: `KNN(k=10)`.
+    at random (0: all). A sum (`msp+vim`) is standardised on `held_out`, ID images that the network was not trained on;
+    without any, on training images that its parts are not fitted to. To change a score's
+    settings, give the score itself: `KNN(k=10)`.
     """
     ranking = evaluate_scores(
         net,
@@ -55,6 +58,7 @@ def evaluate(
         ood,
         [score],
         train=train,
+        held_out=held_out,
         fit_images=fit_images,
         protocol=Protocol(trials, share, seed, fpr_rule),
         precision=precision,
@@ -70,6 +74,7 @@ def evaluate_scores(
     scores: Mapping[str, Score] | Sequence[str | Score] | None = None,
     *,
     train: Train = None,
+    held_out: Train = None,
     fit_images: int = LIMIT,
     protocol: Protocol | None = None,
     precision: str = "auto",
@@ -85,7 +90,7 @@ def evaluate_scores(
     check_sets(test, ood)
     wanted = scores if isinstance(scores, Mapping) else by_name(scores or available())
     fit = fit_all(
-        wanted, net, test, train, limit=fit_images, seed=protocol.seed, precision=precision, progress=progress
+        wanted, net, test, train, held_out, limit=fit_images, seed=protocol.seed, precision=precision, progress=progress
     )
     answers, left_out = {}, fit.left_out
     for images in (test, *ood.values()):
@@ -110,7 +115,10 @@ def evaluate_scores(
         left_out=left_out,
         train=fit.train,
         train_images=fit.images,
-        fitted=[name for name, score in fit.scores.items() if score.fitted_to == "training images"],
+        fitted=[name for name, score in fit.scores.items() if score.needs("training images")],
+        held_out=fit.held_out,
+        held_out_images=fit.held_out_images,
+        standardised=[name for name, score in fit.scores.items() if score.needs("held-out images")],
     )
 
 

@@ -1,7 +1,7 @@
 """The results of an evaluation, for one score or for several, to print as tables or to save as JSON."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,6 +100,9 @@ class Ranking:
     train: str  # name of the ID training images that scores were fitted to; empty if none was
     train_images: int
     fitted: list[str]  # the scores that were fitted to them
+    held_out: str = ""  # the ID images that sums of scores are standardised on; empty where there is no sum
+    held_out_images: int = 0
+    standardised: list[str] = field(default_factory=list)  # the sums
 
     def __getitem__(self, score: str) -> Evaluation:
         return {evaluation.score: evaluation for evaluation in self.evaluations}[score]
@@ -113,6 +116,7 @@ class Ranking:
             "protocol": asdict(first.protocol),
             "id": first.as_dict()["id"],
             "fitted": {"train": self.train, "images": self.train_images, "scores": self.fitted},
+            "standardised": {"held_out": self.held_out, "images": self.held_out_images, "scores": self.standardised},
             "scores": {name: {"ood": value["ood"], "mean": value["mean"]} for name, value in results.items()},
             "left_out": self.left_out,
         }

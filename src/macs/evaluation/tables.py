@@ -51,10 +51,14 @@ def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> R
     for evaluation in ranking.evaluations:
         means = (percent(evaluation.mean(metric.name)) for metric in columns)
         table.add_row(escape(evaluation.score), *means, *(percent(result.full.auroc) for result in evaluation.sets))
-    notes = [escape(f"{name} is left out: {reason}") for name, reason in ranking.left_out.items()]
+    notes = []
     if ranking.fitted:
         images = f"{ranking.train_images:,} training images of {ranking.train}"
-        notes.insert(0, escape(f"Fitted to {images}: {', '.join(ranking.fitted)}."))
+        notes.append(escape(f"Fitted to {images}: {', '.join(ranking.fitted)}."))
+    if ranking.standardised:
+        images = f"{ranking.held_out_images:,} images of {ranking.held_out} that its parts are not fitted to"
+        notes.append(escape(f"Each sum is standardised on {images}: {', '.join(ranking.standardised)}."))
+    notes += [escape(f"{name} is left out: {reason}") for name, reason in ranking.left_out.items()]
     sizes = ", ".join(f"{result.name} {result.images:,}" for result in best.sets)
     return Group(
         escape(f"{best.images:,} ID images of {best.id}, accuracy {percent(best.accuracy)}%; OOD images: {sizes}"),

@@ -31,18 +31,19 @@ def write(
     run: str | Path | None = None,
     score: str | Score = "msp",
     train: Train = None,
+    held_out: Train = None,
     precision: str = "auto",
     progress: bool = True,
 ) -> Evaluation:
     """Run the network over the ID test set and each OOD set once, write the page, and return its numbers.
 
     `run` is the folder of the network's training; with it, the page shows the recipe and the training curves. A score
-    that is fitted needs ID training images as `train`.
+    that is fitted needs ID training images as `train`; a sum of scores is standardised on `held_out`, other ID images.
     """
     from macs.report.findings import find
     from macs.report.page import render
 
     path = output_file(path)
-    findings = find(net, test, ood, run, score, train, precision, progress)
+    findings = find(net, test, ood, run, score, train, held_out, precision, progress)
     write_text(path, render(findings))
     return findings.evaluation

@@ -49,6 +49,7 @@ def find(
     run: str | Path | None,
     score: str | scores.Score,
     train: scores.Train,
+    held_out: scores.Train,
     precision: str,
     progress: bool,
 ) -> Findings:
@@ -56,7 +57,7 @@ def find(
     check_sets(test, ood)
     training = read_training(Path(run)) if run is not None else None
     wanted = by_name([score])
-    fitted = scores.fit_all(wanted, net, test, train, precision=precision, progress=progress)
+    fitted = scores.fit_all(wanted, net, test, train, held_out, precision=precision, progress=progress)
     for reason in fitted.left_out.values():
         raise MacsError(reason)
     ((name, scorer),) = fitted.scores.items()

@@ -5,6 +5,7 @@ Convention: a confidence is higher for ID, and `confidence >= tau` is ID (MaCS p
     macs.scores.get("energy").confidence(outputs)
     knn = macs.scores.get("knn", k=10).fit(macs.scores.know(net, train))
     macs.scores.ask(net, images, knn).confidences
+    macs.scores.get("msp+vim").fit(macs.scores.know(net, train, held_out))
 
 A new score is one new file here whose class is registered with `@score("name")`. Its fields are its settings; its
 docstring says whose their defaults are.
@@ -13,12 +14,16 @@ docstring says whose their defaults are.
 from macs.answers import Answers, joined
 from macs.scores._answers import answer, ask, ask_all
 from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer, ready
-from macs.scores._score import NETWORK, Known, NotFitted, Score, available, get, get_all, name_of, score
+from macs.scores._names import available, get, get_all, name_of
+from macs.scores._score import NETWORK, Known, NotFitted, Score, score
+from macs.scores.combined import FEWEST, Combined, enough_held_out, held_out_of
 
 __all__ = [
+    "FEWEST",
     "LIMIT",
     "NETWORK",
     "Answers",
+    "Combined",
     "Known",
     "NotFitted",
     "Score",
@@ -27,9 +32,11 @@ __all__ = [
     "ask",
     "ask_all",
     "available",
+    "enough_held_out",
     "fit_all",
     "get",
     "get_all",
+    "held_out_of",
     "joined",
     "know",
     "last_layer",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from macs import nets
 from macs.answers import Answers, joined
@@ -12,7 +12,8 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.inference import Outputs, outputs_of
 from macs.scores._fitting import ready
-from macs.scores._score import Score, blamed, get
+from macs.scores._names import get
+from macs.scores._score import Score, confidence_of
 
 
 def ask(
@@ -60,13 +61,6 @@ def ask_all(
 
 def answer(score: Score, outputs: Outputs) -> Answers:
     """What a score makes of a batch."""
-    with blamed(score):
-        found = score.confidence(outputs)
-    if not isinstance(found, Tensor) or found.shape != (len(outputs),):
-        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise MacsError(
-            f"The score {type(score).__name__} gives {shape} for {len(outputs)} images; it must return a tensor with "
-            "one confidence per image."
-        )
+    found = confidence_of(score, outputs)
     confidences = found.detach().to("cpu", torch.promote_types(found.dtype, torch.float32))
     return Answers(outputs.logits.argmax(dim=1).cpu().numpy(), confidences.numpy())

@@ -1,4 +1,4 @@
-"""From a network and ID training images to fitted scores."""
+"""From a network and ID images to fitted scores."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,11 +14,12 @@ from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import to_float
-from macs.inference import outputs_of
+from macs.inference import Outputs, outputs_of
 from macs.scores._score import Known, Score
+from macs.scores.combined import MOST, held_out_of
 
 LIMIT = 10_000  # training images: enough for every score here, and a fifth of the cost of CIFAR's 50,000
-Train = ImageSet | Callable[[], ImageSet] | None  # a function is called only if a score needs training images
+Train = ImageSet | Callable[[], ImageSet | None] | None  # a function is called only if a score needs the images
 
 
 class Fitted(NamedTuple):
@@ -28,6 +29,8 @@ class Fitted(NamedTuple):
     left_out: dict[str, str]
     train: str
     images: int
+    held_out: str
+    held_out_images: int
 
 
 def fit_all(
@@ -35,6 +38,7 @@ def fit_all(
     net: nn.Module,
     test: ImageSet,
     train: Train = None,
+    held_out: Train = None,
     *,
     limit: int = LIMIT,
     seed: int = 0,
@@ -43,8 +47,19 @@ def fit_all(
 ) -> Fitted:
     """Fit the scores that need it from one pass over training images; what cannot be fitted is left out.
 
-    A score that is fitted already stays as it is. Test images only show which layer of the network is the last.
+    A score that is fitted already stays as it is. Test images only show which layer of the network is the last. Sums
+    are standardised on `held_out`, ID images that the network was not trained on; where there are none, on some of the
+    training images, which their parts are then not fitted to.
     """
+
+    def fetched(images: Train, what: str) -> ImageSet | None:
+        try:
+            found = images() if callable(images) else images
+        except MacsError as error:
+            raise MacsError(f"Scores that are fitted need {what}: {error}") from None
+        if found is test:
+            raise MacsError(f"Scores are never fitted to the test images {test.name}; give {what}.")
+        return found
 
     @cache
     def layer() -> Known:
@@ -52,57 +67,95 @@ def fit_all(
 
     @cache
     def training() -> Known:
-        try:
-            images = train() if callable(train) else train
-        except MacsError as error:
-            raise MacsError(f"Scores that are fitted need ID training images: {error}") from None
-        if images is test:
-            raise MacsError(f"Scores are never fitted to the test images {test.name}; give training images.")
+        images = fetched(train, "ID training images")
         if images is None:
             return layer()
         return know(net, images, limit=limit, seed=seed, precision=precision, progress=progress)
 
+    @cache
+    def apart() -> Known:
+        images = fetched(held_out, "held-out ID images")
+        if images is None:
+            return training().divided(held_out_of(len(training())), seed)
+        return _holding_out(layer(), net, images, seed, precision, progress)
+
+    def known_to(score: Score) -> Known:
+        if score.needs("held-out images") and apart().source:  # held out of the training images
+            return apart()
+        known = training() if score.needs("training images") else layer()
+        if not score.needs("held-out images"):
+            return known
+        return replace(known, held_out=apart().held_out, held_out_source=apart().held_out_source)
+
     ready, left_out = {}, {}
-    source, count = "", 0
+    source, count, out_source, out_count = "", 0, "", 0
     for name, score in scores.items():
         try:
             if score.fitted:
                 ready[name] = score
                 continue
-            known = training() if score.fitted_to == "training images" else layer()
+            known = known_to(score)
             ready[name] = score.fit(known)
-            if known.source:
+            if len(known) > count:
                 source, count = known.source, len(known)
+            if known.held_out is not None:
+                out_source, out_count = known.held_out_source, len(known.held_out)
         except MacsError as error:
             left_out[name] = str(error)
-    return Fitted(ready, left_out, source, count)
+    return Fitted(ready, left_out, source, count, out_source, out_count)
 
 
 def know(
     net: nn.Module,
-    train: ImageSet,
+    train: ImageSet | None,
+    held_out: ImageSet | None = None,
     *,
     limit: int = LIMIT,
     seed: int = 0,
     precision: str = "auto",
     progress: bool = False,
 ) -> Known:
-    """What a network says of at most `limit` of the images (0: all), drawn at random, and its last layer."""
+    """What a network says of at most `limit` training images (0: all), drawn at random, and its last layer.
+
+    Sums of scores also need ID images that are held out from training, of which at most 1,000 are taken.
+    """
     if limit < 0:
         raise MacsError(f"The number of training images must be 0, for all, or more, not {limit}.")
-    images = train.split(limit, seed)[0] if 0 < limit < len(train) else train
-    known = last_layer(net, images)
+    if train is None:
+        if held_out is None:
+            raise MacsError("There are neither training images nor held-out images to fit a score to; give some.")
+        known = last_layer(net, held_out)
+    else:
+        images = _drawn(train, limit, seed)
+        known = last_layer(net, images)
+        outputs = _outputs(net, images, precision, progress)
+        known = replace(
+            known,
+            logits=outputs.logits,
+            features=outputs.features,
+            labels=None if images.labels is None else torch.from_numpy(images.labels).to(outputs.logits.device),
+            source=train.name,
+        )
+    return known if held_out is None else _holding_out(known, net, held_out, seed, precision, progress)
+
+
+def _drawn(images: ImageSet, limit: int, seed: int) -> ImageSet:
+    """At most `limit` of the images, drawn at random; 0 is all."""
+    return images.split(limit, seed)[0] if 0 < limit < len(images) else images
+
+
+def _holding_out(known: Known, net: nn.Module, images: ImageSet, seed: int, precision: str, progress: bool) -> Known:
+    outputs = _outputs(net, _drawn(images, MOST, seed), precision, progress)
+    return replace(known, held_out=outputs, held_out_source=images.name)
+
+
+def _outputs(net: nn.Module, images: ImageSet, precision: str, progress: bool) -> Outputs:
+    """Logits and features of all images, from one pass."""
     logits, features = [], []
     for outputs in outputs_of(net, images, features=True, precision=precision, doing="fitting to", progress=progress):
         logits.append(outputs.logits)
         features.append(outputs.features)
-    return replace(
-        known,
-        logits=torch.cat(logits),
-        features=torch.cat(features),
-        labels=None if images.labels is None else torch.from_numpy(images.labels).to(known.weight.device),
-        source=train.name,
-    )
+    return Outputs(torch.cat(logits), torch.cat(features))
 
 
 @torch.no_grad()

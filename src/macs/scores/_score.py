@@ -1,26 +1,29 @@
-"""What all scores share: the class to subclass, what a score may be fitted to, and the names."""
+"""What all scores share: the class to subclass, and what a score may be fitted to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from macs.core.errors import MacsError
-from macs.core.registry import Registry, unknown, users_code
+from macs.core.registry import Registry, users_code
 from macs.core.settings import check
 from macs.inference import Outputs
 
 NETWORK = "network"  # the buffer with the hash of the network that a score is fitted to
+Need = Literal["nothing", "last layer", "training images", "held-out images"]
 
 
 @dataclass(frozen=True, eq=False)  # tensors do not compare to a yes or a no
 class Known:
     """What a score may learn before it is asked: the last layer, and what the network says of N ID training images.
 
-    Without training images N is 0; the last layer is there all the same.
+    Without training images N is 0; the last layer is there all the same. Held-out images are other ID images, which
+    sums of scores are standardised on.
     """
 
     logits: Tensor  # N x K
@@ -30,9 +33,24 @@ class Known:
     bias: Tensor  # K, of the last layer
     source: str = ""  # name of the images
     network: str = ""  # hash of the network's weights; what is fitted here answers for no other network
+    held_out: Outputs | None = None  # what the network says of ID images that are not among the N
+    held_out_source: str = ""  # name of these images
 
     def __len__(self) -> int:
         return len(self.features)
+
+    def divided(self, held_out: int, seed: int = 0) -> "Known":
+        """The same with so many of the N images held out, drawn at random."""
+        order = np.random.default_rng(seed).permutation(len(self))
+        out, rest = (torch.from_numpy(np.sort(part)) for part in (order[:held_out], order[held_out:]))
+        return replace(
+            self,
+            logits=self.logits[rest],
+            features=self.features[rest],
+            labels=None if self.labels is None else self.labels[rest],
+            held_out=Outputs(self.logits[out], self.features[out]),
+            held_out_source=self.source,
+        )
 
     def detached(self) -> "Known":
         """The same numbers without the graph that they were computed by."""
@@ -59,8 +77,8 @@ class Score(nn.Module):
     reads: ClassVar[Literal["logits", "features", "pixels"]] = "logits"
     """What of the outputs it needs: the logits alone, the features as well, or the pixels and the network itself."""
 
-    fitted_to: ClassVar[Literal["nothing", "last layer", "training images"]] = "nothing"
-    """What it has to be shown first; the last layer is shown with the training images."""
+    fitted_to: ClassVar[Need] = "nothing"
+    """What it has to be shown first; the last layer is shown with any images."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """A plain @dataclass would replace these, and a torch module must stay hashable."""
@@ -97,12 +115,19 @@ class Score(nn.Module):
         if set(learnt) != set(self.buffer_names()):
             given, declared = (", ".join(names) or "none" for names in (learnt, self.buffer_names()))
             raise MacsError(f"{type(self).__name__} declares the buffers {declared}, but `learn` returns {given}.")
-        fitted = replace(self)
+        return replace(self)._keep(learnt, known.network)
+
+    def _keep(self, learnt: Mapping[str, Tensor], network: str) -> Self:
+        """This score with what it has learnt as its buffers."""
         for name, tensor in learnt.items():
-            fitted.register_buffer(name, tensor.contiguous())  # as a file will hold it, so that it rounds alike
-        if known.network:
-            fitted.register_buffer(NETWORK, torch.tensor([*bytes.fromhex(known.network)], dtype=torch.uint8))
-        return fitted
+            self.register_buffer(name, tensor.contiguous())  # as a file will hold it, so that it rounds alike
+        if network:
+            self.register_buffer(NETWORK, torch.tensor([*bytes.fromhex(network)], dtype=torch.uint8))
+        return self
+
+    def needs(self, what: Need) -> bool:
+        """Whether it has to be shown this before it can be asked."""
+        return self.fitted_to == what
 
     @property
     def fitted(self) -> bool:
@@ -120,9 +145,21 @@ class Score(nn.Module):
         return {name: getattr(self, name) for name in self.setting_names()}
 
     @property
+    def accepts(self) -> list[str]:
+        """The names of the settings that it can be made with."""
+        return self.setting_names()
+
+    @property
+    def tensor_names(self) -> set[str]:
+        """The names of what it keeps once it is fitted, without the hash of the network."""
+        return {*self.buffer_names()}
+
+    @property
     def written(self) -> str:
-        """As it is written in Python, for example KNN(k=50)."""
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.settings.items())})"
+        """As it is written in Python, for example KNN(k=10); settings that have their default are left out."""
+        defaults = {each.name: each.default for each in fields(self)}
+        own = (f"{name}={value!r}" for name, value in self.settings.items() if value != defaults[name])
+        return f"{type(self).__name__}({', '.join(own)})"
 
     def __repr__(self) -> str:
         return self.written if self.fitted else f"{self.written} [unfitted]"
@@ -159,44 +196,11 @@ class Score(nn.Module):
 score: Registry[type[Score]] = Registry("macs.scores", "score")
 
 
-def available() -> list[str]:
-    """The names of all scores."""
-    return score.available()
-
-
-def get(name: str | Score | type[Score], **settings: Any) -> Score:
-    """A new score by its name, with settings, or by 'module:Class' for one of your own; a score stays as it is."""
-    if isinstance(name, Score):
-        return replace(name, **settings) if settings else name
-    chosen = score[name] if isinstance(name, str) else name
-    if not (isinstance(chosen, type) and issubclass(chosen, Score)):
-        raise MacsError(f"{name} is not a score: it must be a subclass of macs.scores.Score.")
-    for each in settings:
-        if each not in chosen.setting_names():
-            raise unknown(f"setting of {name}", each, chosen.setting_names() or ["none"])
-    try:
-        with blamed(chosen):
-            return chosen(**settings)
-    except MacsError as error:
-        raise MacsError(f"Among the settings of {name}, {error}" if settings else str(error)) from None
-
-
-def get_all(names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Score]:
-    """Several scores by their names. A setting goes to those that have it; one that none has is an error."""
-    found = {name: get(name) for name in names}
-    own = {name: {key: settings[key] for key in settings if key in each.settings} for name, each in found.items()}
-    for key in settings:
-        if not any(key in each for each in own.values()):
-            there = sorted({each for one in found.values() for each in one.settings})
-            raise unknown(f"setting of {', '.join(found)}", key, there or ["none"])
-    return {name: get(name, **own[name]) if own[name] else each for name, each in found.items()}
-
-
-def name_of(given: Score) -> str:
-    """The name to get such a score by: "knn", or "module:Class" for one that is not ours."""
+def registered_name(given: Score) -> str:
+    """The name of a single score: "knn", or "module:Class" for one that is not ours."""
     kind = type(given)
     if _is_ours(kind):
-        return next(name for name in available() if score[name] is kind)
+        return next(name for name, entry in score.entries().items() if entry is kind)
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
@@ -208,3 +212,16 @@ def blamed(score: Score | type[Score]) -> AbstractContextManager[None]:
     """Whatever a score of the user's own raises becomes one sentence that names it; a fault of ours stays one."""
     kind = score if isinstance(score, type) else type(score)
     return nullcontext() if _is_ours(kind) else users_code(f"The score {kind.__name__} failed")
+
+
+def confidence_of(score: Score, outputs: Outputs) -> Tensor:
+    """What a score makes of a batch, refused if it is not one number per image."""
+    with blamed(score):
+        found = score.confidence(outputs)
+    if not isinstance(found, Tensor) or found.shape != outputs.logits.shape[:1]:
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise MacsError(
+            f"The score {type(score).__name__} gives {shape} for {len(outputs)} images; it must return a tensor with "
+            "one confidence per image."
+        )
+    return found

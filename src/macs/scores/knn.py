@@ -2,22 +2,30 @@
 
     confidence(x) = -r_k,    r_k = || u - u_(k) ||,    u = f / ||f||        in [-2, 0]
 
-u_(k) is the k-th nearest of the training images' unit features.
+u_(k) is the k-th nearest in the bank, which holds the training images' unit features. A smaller bank holds `bank_size`
+of them, drawn at random, or as many centres of clusters (spherical k-means).
 
 Sun, Ming, Zhu, Li: Out-of-Distribution Detection with Deep Nearest Neighbors, ICML 2022. k = 50 is theirs for CIFAR-10
-with all 50,000 training images; they show that the choice matters little.
+with all 50,000 training images; they show that the choice matters little. They also draw smaller banks at random, with
+a k that shrinks alike; k-means is ours.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
+import numpy as np
+import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from macs.core.settings import Span
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
+
+SEED = 0
+ROUNDS = 10  # of k-means; the bank needs points that cover the features well, and not the best clusters there are
+ROWS = 4096  # points whose products with all centres are in memory at once
 
 
 @score("knn")
@@ -26,13 +34,33 @@ class KNN(Score):
     reads = "features"
     fitted_to = "training images"
     k: Annotated[int, Span(1, 10**9)] = 50
+    bank_size: Annotated[int, Span(0, 10**9)] = 0  # 0: all
+    reduce: Literal["random", "kmeans"] = "random"  # how a smaller bank is made
     bank: Tensor = field(init=False)
 
     def learn(self, known: Known) -> Mapping[str, Tensor]:
-        return {"bank": normalize(known.features)}
+        points = normalize(known.features)
+        if not 0 < self.bank_size < len(points):
+            return {"bank": points}
+        chosen = np.random.default_rng(SEED).choice(len(points), self.bank_size, replace=False)
+        bank = points[torch.from_numpy(np.sort(chosen)).to(points.device)]
+        return {"bank": clustered(points, bank) if self.reduce == "kmeans" else bank}
 
     def confidence(self, outputs: Outputs) -> Tensor:
         k = min(self.k, len(self.bank))  # of fewer than k images, the farthest
         # Between unit vectors ||u - v||^2 = 2 - 2 u.v, so the nearest have the largest products.
         products = (normalize(outputs.features) @ self.bank.T).topk(k, sorted=False).values.amin(1)
         return -(2 - 2 * products).clamp(min=0).sqrt()
+
+
+def clustered(points: Tensor, centres: Tensor) -> Tensor:
+    """Lloyd's algorithm on the unit sphere: each centre becomes the direction of the mean of the points nearest to it.
+
+    A centre that is nearest to no point stays where it is.
+    """
+    for _ in range(ROUNDS):
+        nearest = torch.cat([(rows @ centres.T).argmax(1) for rows in points.split(ROWS)])
+        sums = torch.zeros_like(centres).index_add_(0, nearest, points)
+        counts = nearest.bincount(minlength=len(centres))[:, None]
+        centres = normalize(sums).where(counts > 0, centres)
+    return centres

@@ -1,0 +1,172 @@
+"""Choosing a score for a network, without a test set: on held-out ID images and on several kinds of unknown images.
+
+For each kind the candidates are ranked by the share of its images that would pass as ID where 95% of the held-out ID
+images are kept (FPR95 with ID as positive), and among equals by AUROC. The best mean rank over all kinds wins; if
+cheaper candidates come within half a rank of it, the cheapest of them does.
+
+Why so, decided before any test set was looked at:
+
+- That share is what a detector with its threshold at 95% lets pass; other metrics average over thresholds that it does
+  not have.
+- Ranks give every kind an equal say. In a mean of shares, one kind on which scores differ wildly (noise) would decide.
+- Several kinds, since each favours some scores: outliers like those that a network was trained with favour scores of
+  the logits, noise favours distances.
+- Half a rank is less than the held-out images can tell apart. Then the score that reads and keeps less is the better
+  one: logits before features, and a few numbers before a bank of features.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from macs.core.errors import MacsError
+from macs.data import ImageSet
+from macs.data.unknowns import unknowns_for
+from macs.metrics import OODMetrics, ood_metrics
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from macs.scores import Score
+
+SUMS = ("energy+knn", "energy+vim", "gen+knn", "msp+vim")  # a score of the logits and one of the features each
+TOLERANCE = 0.5  # ranks
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """How a score fared: its mean rank, and for each kind of unknown images the metrics that it was ranked by."""
+
+    rank: float
+    fpr95_id: dict[str, float]
+    auroc: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which score was chosen, among which, and on what."""
+
+    score: str
+    data: str  # the held-out ID images
+    images: int
+    unknown: dict[str, int]  # images of each kind
+    candidates: dict[str, Candidate]  # the best mean rank first
+    left_out: dict[str, str] = field(default_factory=dict)  # scores and kinds, each with the reason
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        kinds = list(self.unknown)
+        name, wide = max(map(len, self.candidates)), [max(8, len(kind)) for kind in kinds]
+        heads = "  ".join(f"{kind:>{width}}" for kind, width in zip(kinds, wide, strict=True))
+        sizes = ", ".join(f"{kind} {count:,}" for kind, count in self.unknown.items())
+        lines = [
+            f"Chosen: {self.score}, among {len(self.candidates)} scores, on {self.images:,} images of {self.data} and "
+            f"unknown images ({sizes}).",
+            "Unknown images that would pass as ID where 95% of ID images are kept, in percent:",
+            f"  {'score':<{name}}  mean rank  {heads}",
+        ]
+        for each, found in self.candidates.items():
+            shares = (f"{100 * found.fpr95_id[kind]:>{width}.1f}" for kind, width in zip(kinds, wide, strict=True))
+            lines.append(f"  {each:<{name}}  {found.rank:>9.2f}  {'  '.join(shares)}")
+        lines += [f"Without {each}: {reason}" for each, reason in self.left_out.items()]
+        return "\n".join(lines)
+
+
+def candidate_names() -> list[str]:
+    """Every single score that a detector can hold, and a few sums."""
+    from macs import scores
+
+    return [name for name in scores.available() if scores.get(name).reads != "pixels"] + list(SUMS)
+
+
+def choose(
+    net: "nn.Module",
+    train: ImageSet | None,
+    held_out: ImageSet,
+    unknown: Mapping[str, ImageSet],
+    candidates: "Mapping[str, Score]",
+    *,
+    images: int,
+    seed: int,
+    precision: str,
+    progress: bool,
+) -> "tuple[Score, Choice]":
+    """The chosen score, fitted, and the record; each set passes through the network once for all candidates."""
+    from macs import scores
+
+    @cache
+    def known() -> scores.Known:
+        return scores.know(net, train, held_out, limit=images, seed=seed, precision=precision, progress=progress)
+
+    scores.enough_held_out(len(held_out), "To choose a score")
+    made, missing = unknowns_for(held_out, seed)
+    for name in unknown:
+        if name in made:
+            raise MacsError(f"{name} is a kind of unknown images that macs makes itself; name yours otherwise.")
+    kinds = {**unknown, **made}
+    fitted, left_out = {}, {}
+    for name, score in candidates.items():
+        try:
+            fitted[name] = score if score.fitted else score.fit(known())
+        except MacsError as error:
+            left_out[name] = str(error)
+    answers = []
+    for each in (held_out, *kinds.values()):
+        found, failed = scores.ask_all(net, each, fitted, precision, progress)
+        answers.append(found)
+        left_out |= failed
+        fitted = {name: score for name, score in fitted.items() if name not in failed}
+    if not fitted:
+        raise MacsError(f"No score can be chosen: {' '.join(dict.fromkeys(left_out.values()))}")
+    known_images, *unknown_images = answers
+    measured = {
+        name: {
+            kind: ood_metrics(known_images[name].confidences, found[name].confidences)
+            for kind, found in zip(kinds, unknown_images, strict=True)
+        }
+        for name in fitted
+    }
+    ranks = mean_ranks(measured)
+    chosen = best(ranks, {name: cost(score) for name, score in fitted.items()})
+    record = Choice(
+        score=chosen,
+        data=held_out.name,
+        images=len(held_out),
+        unknown={kind: len(each) for kind, each in kinds.items()},
+        candidates={
+            name: Candidate(
+                rank=ranks[name],
+                fpr95_id={kind: each.fpr95_id for kind, each in measured[name].items()},
+                auroc={kind: each.auroc for kind, each in measured[name].items()},
+            )
+            for name in sorted(ranks, key=lambda each: ranks[each])
+        },
+        left_out={**left_out, **missing},
+    )
+    return fitted[chosen], record
+
+
+def mean_ranks(measured: Mapping[str, Mapping[str, OODMetrics]]) -> dict[str, float]:
+    """The mean over kinds of each score's rank, 1 for the best; equals share the mean of their ranks."""
+    names = list(measured)
+    ranks = []
+    for kind in measured[names[0]]:
+        keys = [(measured[name][kind].fpr95_id, -measured[name][kind].auroc) for name in names]
+        ranks.append([sum(other < key for other in keys) + (keys.count(key) + 1) / 2 for key in keys])
+    return {name: float(mean) for name, mean in zip(names, np.mean(ranks, axis=0), strict=True)}
+
+
+def best(ranks: Mapping[str, float], costs: Mapping[str, Any]) -> str:
+    """The cheapest score within the tolerance of the best mean rank."""
+    near = [name for name, rank in ranks.items() if rank <= min(ranks.values()) + TOLERANCE]
+    return min(near, key=lambda name: (costs[name], ranks[name]))
+
+
+def cost(score: "Score") -> tuple[bool, int]:
+    """What a score asks of the network, then how many numbers it keeps."""
+    return score.reads != "logits", sum(buffer.numel() for buffer in score.buffers())

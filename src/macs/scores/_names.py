@@ -1,0 +1,78 @@
+"""Scores by their names, with settings. A name such as "msp+vim" is a sum of scores."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from macs.core.errors import MacsError
+from macs.core.registry import quoted, unknown
+from macs.scores._score import Score, blamed, registered_name, score
+from macs.scores.combined import PLUS, Combined
+
+
+def available() -> list[str]:
+    """The names of all single scores."""
+    return score.available()
+
+
+def get(name: str | Score | type[Score], **settings: Any) -> Score:
+    """A new score by its name, with settings; a score stays as it is.
+
+    "module:Class" is a score of your own, and "msp+vim" a sum, whose settings go to the parts that have them, or to one
+    part alone: `get("ash+scale", ash={"percentile": 95})`.
+    """
+    if isinstance(name, str) and PLUS in name:
+        name = _sum_called(name)
+    if isinstance(name, Score) and not settings:
+        return name
+    if isinstance(name, Combined):
+        return _with_settings(name, settings)
+    chosen = type(name) if isinstance(name, Score) else score[name] if isinstance(name, str) else name
+    if not (isinstance(chosen, type) and issubclass(chosen, Score)):
+        raise MacsError(f"{name} is not a score: it must be a subclass of macs.scores.Score.")
+    called, own = (name_of(name), name.settings) if isinstance(name, Score) else (name, {})
+    for each in settings:
+        if each not in chosen.setting_names():
+            raise unknown(f"setting of {called}", each, chosen.setting_names() or ["none"])
+    try:
+        with blamed(chosen):
+            return chosen(**own | settings)
+    except MacsError as error:
+        raise MacsError(f"Among the settings of {called}, {error}" if settings else str(error)) from None
+
+
+def get_all(names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Score]:
+    """Several scores by their names. A setting goes to those that have it; one that none has is an error."""
+    found = {name: get(name) for name in names}
+    there = sorted({each for one in found.values() for each in one.accepts})
+    for key in settings:
+        if key not in there:
+            raise unknown(f"setting of {', '.join(found)}", key, there or ["none"])
+    return {
+        name: get(each, **{key: value for key, value in settings.items() if key in each.accepts})
+        for name, each in found.items()
+    }
+
+
+def name_of(given: Score) -> str:
+    """The name to get such a score by: "knn", "msp+vim", or "module:Class" for one that is not ours."""
+    return given.name if isinstance(given, Combined) else registered_name(given)
+
+
+def _sum_called(name: str) -> Combined:
+    parts = [part.strip() for part in name.split(PLUS)]
+    if not all(parts):
+        raise MacsError(f"{quoted(name)} names a sum with an empty part; write it like msp+vim.")
+    return Combined([get(part) for part in parts])
+
+
+def _with_settings(total: Combined, settings: Mapping[str, Any]) -> Combined:
+    for key, value in settings.items():
+        if key not in total.accepts:
+            raise unknown(f"setting of {total.name}", key, total.accepts or ["none"])
+        if key in total.settings and not isinstance(value, Mapping):
+            raise MacsError(f"The settings of {key} in {total.name} must be a table, not {value!r:.80}.")
+    parts = []
+    for part in total.parts:
+        shared = {key: value for key, value in settings.items() if key in part.accepts}
+        parts.append(get(part, **shared | dict(settings.get(registered_name(part), {}))))
+    return Combined(parts)

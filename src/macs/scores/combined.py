@@ -1,0 +1,117 @@
+"""Sums of scores, such as `msp+vim`: each part is standardised on held-out ID images, then they are averaged.
+
+    confidence(x) = 1/J * sum_j (c_j(x) - mean_j) / std_j        in (-inf, inf)
+
+c_j is the confidence of part j; mean_j and std_j are its mean and standard deviation over ID images that no part was
+fitted to. Without them the part with the largest numbers would decide alone.
+
+Held-out images should be new to the network as well. It is surer of images that it was trained on: their MSP, for
+example, scatters less, so that MSP would weigh more.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from macs.core.errors import MacsError
+from macs.inference import Outputs
+from macs.scores._score import Known, Need, Score, confidence_of, registered_name
+
+PLUS = "+"
+FEWEST = 20  # images that a standard deviation can be measured on
+MOST = 1000  # images: both moments are then known to a few percent
+
+
+def held_out_of(images: int) -> int:
+    """How many of so many images are held out: a quarter, and no more than are of use."""
+    return min(MOST, images // 4)
+
+
+def enough_held_out(images: int, purpose: str) -> None:
+    """Refuse too few images for what they are held out for."""
+    if images < FEWEST:
+        raise MacsError(f"{purpose} takes at least {FEWEST} held-out ID images, and there are {images}; give more.")
+
+
+@dataclass
+class Combined(Score):
+    fitted_to = "held-out images"
+    parts: Sequence[Score] = ()  # copied, not yet fitted
+    mean: Tensor = field(init=False)  # J
+    std: Tensor = field(init=False)  # J
+    images: Tensor = field(init=False)  # how many were held out, for the record
+
+    def __post_init__(self) -> None:
+        nn.Module.__init__(self)
+        self._hold(replace(part) for part in self.parts)
+        for part in self.parts:
+            if part.reads == "pixels" or isinstance(part, Combined):
+                why = "is a sum itself" if isinstance(part, Combined) else "passes pixels through the network itself"
+                raise MacsError(f"{part.written} cannot be part of a sum, since it {why}; name other scores.")
+        if len(self.parts) < 2:
+            raise MacsError("A sum takes two scores or more; write it like msp+vim.")
+        if twice := [name for name, count in Counter(map(registered_name, self.parts)).items() if count > 1]:
+            raise MacsError(f"{twice[0]} stands twice in {self.name}; name each score once.")
+        reads = "features" if any(part.reads == "features" for part in self.parts) else "logits"
+        object.__setattr__(self, "reads", reads)
+
+    def _hold(self, parts: Iterable[Score]) -> None:
+        object.__setattr__(self, "parts", tuple(parts))
+        for i, part in enumerate(self.parts):
+            self.add_module(f"part{i}", part)
+
+    def needs(self, what: Need) -> bool:
+        return super().needs(what) or any(part.needs(what) for part in self.parts)
+
+    def fit(self, known: Known) -> Self:
+        held = known.held_out or Outputs(known.logits[:0])
+        enough_held_out(len(held), f"To standardise {self.name}")
+        fitted = replace(self)
+        fitted._hold(part.fit(known) for part in self.parts)
+        found = fitted.confidences(held).detach().cpu().double()  # not every GPU has float64
+        mean, std = found.mean(1), found.std(1, correction=0)
+        for part, centre, spread in zip(self.parts, mean, std, strict=True):
+            if not (centre.isfinite() and 0 < spread < torch.inf):
+                raise MacsError(
+                    f"{part.written} cannot be standardised for {self.name}: over {len(held)} held-out images its mean "
+                    f"is {centre:g} and its standard deviation {spread:g}; leave it out."
+                )
+        learnt = {"mean": mean.to(held.logits), "std": std.to(held.logits), "images": torch.tensor(len(held))}
+        return fitted._keep(learnt, known.network)
+
+    def confidences(self, outputs: Outputs) -> Tensor:
+        """Those of the parts as they are, J x N."""
+        return torch.stack([confidence_of(part, outputs) for part in self.parts])
+
+    def confidence(self, outputs: Outputs) -> Tensor:
+        return ((self.confidences(outputs) - self.mean[:, None]) / self.std[:, None]).mean(0)
+
+    @property
+    def fitted(self) -> bool:
+        return super().fitted and all(part.fitted for part in self.parts)
+
+    @property
+    def name(self) -> str:
+        return PLUS.join(map(registered_name, self.parts))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of the parts, by their names."""
+        return {registered_name(part): part.settings for part in self.parts if part.settings}
+
+    @property
+    def accepts(self) -> list[str]:
+        return sorted({*self.settings, *(each for part in self.parts for each in part.accepts)})
+
+    @property
+    def tensor_names(self) -> set[str]:
+        inner = {f"part{i}.{name}" for i, part in enumerate(self.parts) for name in part.tensor_names}
+        return super().tensor_names | inner
+
+    @property
+    def written(self) -> str:
+        return f"Combined([{', '.join(part.written for part in self.parts)}])"
