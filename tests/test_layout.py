@@ -51,6 +51,8 @@ ELSEWHERE = {
     "core/flock": "core/test_files.py",
     # The pass over images that a network makes.
     "data/reading": "data/test_batches.py",
+    # What a score is chosen on.
+    "data/unknowns": "detector/test_choosing.py",
     "answers": "scores/test_answers.py",
 }
 MODULES = sorted(

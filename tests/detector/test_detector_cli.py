@@ -407,8 +407,8 @@ def test_a_fitted_score_is_fitted_to_the_images_of_the_training(root: Path, caps
     loaded = Detector.load(out)
     assert repr(loaded.score) == "KNN(k=5)"
     train = macs.data.load(root / "mine", "train", size=16)
-    expected = Detector(loaded.net, macs.scores.get("knn", k=5)).fit(train, images=40).score.bank
-    assert torch.equal(loaded.score.bank, expected)
+    expected = Detector(loaded.net, macs.scores.get("knn", k=5)).fit(train, images=40).score.vectors
+    assert torch.equal(loaded.score.vectors, expected)
     run("predict", root / "unknown", "--detector", out, "--json")
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == 20 and all(-2 <= row["confidence"] <= 0 for row in rows)

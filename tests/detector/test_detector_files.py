@@ -364,7 +364,7 @@ def test_weights_of_another_type_are_refused(saved: Path, tmp_path: Path, kind: 
 
 
 def test_tensors_that_are_not_the_networks_are_refused(saved: Path, tmp_path: Path) -> None:
-    tensors = safetensors.torch.load_file(saved) | {"score.bank": torch.zeros(3)}
+    tensors = safetensors.torch.load_file(saved) | {"score.vectors": torch.zeros(3)}
     with pytest.raises(MacsError, match=r"does not fit MSP\(\), whose tensors are none"):
         Detector.load(forged(saved, tmp_path / "forged.safetensors", tensors))
 

@@ -107,7 +107,7 @@ def test_settings_are_kept_and_files_are_judged_alike(
     trained: nn.Module, known: ImageSet, validation: ImageSet, tmp_path: Path
 ) -> None:
     detector = Detector(trained, KNN(k=3)).fit(known, images=50).calibrate(validation)
-    assert len(detector.score.bank) == 50
+    assert len(detector.score.vectors) == 50
     detector.save(tmp_path / "d.safetensors")
     loaded = Detector.load(tmp_path / "d.safetensors")
     assert loaded.score.k == 3
@@ -141,7 +141,7 @@ def test_eight_bits_are_for_the_network_and_not_for_the_score(
     graph = onnx.load(tmp_path / "d.onnx").graph
     floats = {tensor.name: tensor.dims for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
     (product,) = [node for node in graph.node if node.op_type == "MatMul" and node.name.startswith("score/")]
-    assert list(floats[product.input[1]]) == list(detector.score.bank.T.shape)
+    assert list(floats[product.input[1]]) == list(detector.score.vectors.T.shape)
 
 
 def test_without_a_fit_there_is_no_calibration(trained: nn.Module, validation: ImageSet) -> None:
@@ -166,11 +166,11 @@ def test_a_score_belongs_to_its_network(trained: nn.Module, known: ImageSet, val
 @pytest.mark.parametrize(
     ("name", "tensor", "complaint"),
     [
-        ("score.bank", torch.zeros(4, 5), "score that does not fit its network"),
-        ("score.bank", torch.zeros(3), "score that does not fit its network"),
-        ("score.bank", torch.full((4, 64), torch.nan), r"not finite \(bank\)"),
-        ("score.bank", None, r"does not fit KNN\(\), whose tensors are bank"),
-        ("score.other", torch.zeros(1), r"does not fit KNN\(\), whose tensors are bank"),
+        ("score.vectors", torch.zeros(4, 5), "score that does not fit its network"),
+        ("score.vectors", torch.zeros(3), "score that does not fit its network"),
+        ("score.vectors", torch.full((4, 64), torch.nan), r"not finite \(vectors\)"),
+        ("score.vectors", None, r"does not fit KNN\(\), whose tensors are vectors"),
+        ("score.other", torch.zeros(1), r"does not fit KNN\(\), whose tensors are vectors"),
         ("other.bank", torch.zeros(1), "neither the network's nor the score's"),
         ("score.network", torch.zeros(6, dtype=torch.uint8), "fitted to another network"),
     ],
@@ -192,7 +192,7 @@ def test_forged_tensors_of_a_score_are_refused(
         Detector.load(forged(tmp_path / "d.safetensors", tmp_path / "forged.safetensors", tensors))
 
 
-@pytest.mark.parametrize("settings", [{"k": 0}, {"k": "x"}, {"bank": 1}, {"q": 1}])
+@pytest.mark.parametrize("settings", [{"k": 0}, {"k": "x"}, {"bank": -1}, {"vectors": 1}])
 def test_forged_settings_are_refused(
     trained: nn.Module, known: ImageSet, validation: ImageSet, tmp_path: Path, settings: dict[str, Any]
 ) -> None:

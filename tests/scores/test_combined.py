@@ -73,7 +73,7 @@ def test_what_it_reads_and_needs_comes_from_its_parts() -> None:
 
 
 def test_settings_go_to_the_parts_that_have_them() -> None:
-    assert scores.get("energy+knn", k=3).settings == {"knn": {"k": 3, "bank_size": 0, "reduce": "random"}}
+    assert scores.get("energy+knn", k=3).settings == {"knn": {"k": 3, "bank": 0, "reduce": "random"}}
     both = scores.get("ash+scale", percentile=70)
     assert both.settings == {"ash": {"percentile": 70}, "scale": {"percentile": 70}}
     assert scores.get(both, ash={"percentile": 60}).settings == {"ash": {"percentile": 60}, "scale": {"percentile": 70}}
@@ -150,7 +150,8 @@ def test_a_state_travels_and_so_does_a_users_part(tmp_path: Path) -> None:
     for each in (other, copy.deepcopy(total)):
         assert (asked(each) == asked(total)).all()
     moved = copy.deepcopy(total).to("meta")
-    assert {tensor.device.type for tensor in moved.buffers()} == {"meta"} and moved.parts[1].bank.device.type == "meta"
+    assert {tensor.device.type for tensor in moved.buffers()} == {"meta"}
+    assert moved.parts[1].vectors.device.type == "meta"
     shared = KNN(k=3).fit(known())
     assert not Combined([MSP(), shared]).parts[1].fitted and shared.fitted  # parts are copies
 

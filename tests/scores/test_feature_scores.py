@@ -141,14 +141,14 @@ def unit_points(count: int, seed: int) -> np.ndarray:
 
 
 def test_a_small_bank_is_drawn_from_the_training_features() -> None:
-    bank = KNN(bank_size=20).fit(known()).bank.numpy()
-    everything = {tuple(row) for row in KNN().fit(known()).bank.tolist()}
+    bank = KNN(bank=20).fit(known()).vectors.numpy()
+    everything = {tuple(row) for row in KNN().fit(known()).vectors.tolist()}
     assert bank.shape == (20, FEATURES) and {tuple(row) for row in bank.tolist()} <= everything
-    assert np.array_equal(bank, KNN(bank_size=20).fit(known()).bank)
+    assert np.array_equal(bank, KNN(bank=20).fit(known()).vectors)
     distances, _ = NearestNeighbors(n_neighbors=5).fit(bank).kneighbors(normalize(TEST))
-    assert confidences(KNN(k=5, bank_size=20)) == pytest.approx(-distances[:, -1])
+    assert confidences(KNN(k=5, bank=20)) == pytest.approx(-distances[:, -1])
     for size in (0, 300, 301):
-        assert len(KNN(bank_size=size).fit(known()).bank) == 300
+        assert len(KNN(bank=size).fit(known()).vectors) == 300
 
 
 def test_k_means_ends_where_each_centre_is_the_direction_of_its_points() -> None:
@@ -165,8 +165,8 @@ def test_k_means_keeps_a_centre_without_points_and_draws_the_others_nearer() -> 
     far = torch.tensor([[1.0, 0, 0]])
     near = points[points[:, 0] < 0]
     assert torch.equal(clustered(near, torch.cat([far, near[:5]]))[0], far[0])
-    drawn = KNN(bank_size=30).fit(known()).bank
-    centres = KNN(bank_size=30, reduce="kmeans").fit(known()).bank
+    drawn = KNN(bank=30).fit(known()).vectors
+    centres = KNN(bank=30, reduce="kmeans").fit(known()).vectors
     assert centres.norm(dim=1).numpy() == pytest.approx(1)
     unit = torch.tensor(normalize(TRAIN))
     assert (unit @ centres.T).amax(1).mean() > (unit @ drawn.T).amax(1).mean()

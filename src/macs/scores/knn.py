@@ -2,7 +2,7 @@
 
     confidence(x) = -r_k,    r_k = || u - u_(k) ||,    u = f / ||f||        in [-2, 0]
 
-u_(k) is the k-th nearest in the bank, which holds the training images' unit features. A smaller bank holds `bank_size`
+u_(k) is the k-th nearest in the bank, which holds the training images' unit features. A smaller bank holds `bank`
 of them, drawn at random, or as many centres of clusters (spherical k-means).
 
 Sun, Ming, Zhu, Li: Out-of-Distribution Detection with Deep Nearest Neighbors, ICML 2022. k = 50 is theirs for CIFAR-10
@@ -34,22 +34,22 @@ class KNN(Score):
     reads = "features"
     fitted_to = "training images"
     k: Annotated[int, Span(1, 10**9)] = 50
-    bank_size: Annotated[int, Span(0, 10**9)] = 0  # 0: all
+    bank: Annotated[int, Span(0, 10**9)] = 0  # how many unit features to keep; 0: all
     reduce: Literal["random", "kmeans"] = "random"  # how a smaller bank is made
-    bank: Tensor = field(init=False)
+    vectors: Tensor = field(init=False)
 
     def learn(self, known: Known) -> Mapping[str, Tensor]:
         points = normalize(known.features)
-        if not 0 < self.bank_size < len(points):
-            return {"bank": points}
-        chosen = np.random.default_rng(SEED).choice(len(points), self.bank_size, replace=False)
+        if not 0 < self.bank < len(points):
+            return {"vectors": points}
+        chosen = np.random.default_rng(SEED).choice(len(points), self.bank, replace=False)
         bank = points[torch.from_numpy(np.sort(chosen)).to(points.device)]
-        return {"bank": clustered(points, bank) if self.reduce == "kmeans" else bank}
+        return {"vectors": clustered(points, bank) if self.reduce == "kmeans" else bank}
 
     def confidence(self, outputs: Outputs) -> Tensor:
-        k = min(self.k, len(self.bank))  # of fewer than k images, the farthest
+        k = min(self.k, len(self.vectors))  # of fewer than k images, the farthest
         # Between unit vectors ||u - v||^2 = 2 - 2 u.v, so the nearest have the largest products.
-        products = (normalize(outputs.features) @ self.bank.T).topk(k, sorted=False).values.amin(1)
+        products = (normalize(outputs.features) @ self.vectors.T).topk(k, sorted=False).values.amin(1)
         return -(2 - 2 * products).clamp(min=0).sqrt()
 
 
