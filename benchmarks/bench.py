@@ -61,13 +61,17 @@ def in_new_process(script: str, *arguments: str) -> float:
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
-def standing(script: str, *arguments: str) -> Callable[[], float]:
+def standing(script: str, *arguments: str, source: Path | None = None) -> Callable[[], float]:
     """Start a process of its own that measures as often as it is asked, and ends with this one.
+
+    `source` is a folder to import macs from, where it is not to be the installed one.
 
     So cases that must not share a process can still take turns every few seconds, as the machine's speed changes.
     """
     command = [sys.executable, script, *arguments]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    path = [*([str(source)] if source else []), str(Path(__file__).parent)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
     def ask() -> float:
         print(file=process.stdin, flush=True)
