@@ -6,7 +6,7 @@ BIN := .venv/bin
 LOWEST := core data evaluation figures nets/test_normalise.py test_metrics.py test_cli.py training/test_options.py \
 	detector/test_export.py detector/test_int8.py detector/test_formats.py detector/test_label.py report/test_charts.py
 
-.PHONY: demo test test-lowest test-peers lint bench bench-peers clean
+.PHONY: demo test test-lowest test-peers test-runtime lint bench bench-peers clean
 
 demo: .venv/demo-installed
 	$(BIN)/macs demo
@@ -19,6 +19,11 @@ test-lowest: .venv-lowest/installed
 
 test-peers: .venv-peers/installed
 	PYTHONPATH=benchmarks .venv-peers/bin/python -m pytest tests/peers
+
+test-runtime: .venv/dev-installed .venv-runtime/installed
+	rm -rf .venv-runtime/files
+	PYTHONPATH=tests $(BIN)/python tests/runtime/exported_files.py .venv-runtime/files
+	.venv-runtime/bin/python tests/runtime/without_torch.py .venv-runtime/files
 
 lint: .venv/dev-installed
 	$(BIN)/ruff check .
@@ -45,10 +50,16 @@ bench-peers: .venv-peers/installed
 	.venv-peers/bin/python -m pip install --quiet --no-deps pytorch-ood==0.4.0 torchvision==0.29.2
 	touch $@
 
+.venv-runtime/installed: pyproject.toml constraints.txt runtime.txt
+	test -x .venv-runtime/bin/python || $(PYTHON) -m venv .venv-runtime
+	.venv-runtime/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r runtime.txt
+	.venv-runtime/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps -e .
+	touch $@
+
 .venv/%-installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
 	touch $@
 
 clean:
-	rm -rf .venv .venv-lowest .venv-peers runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-peers .venv-runtime runs .pytest_cache .mypy_cache .ruff_cache

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import tomllib
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +92,17 @@ def test_the_command_needs_no_torch_either(exported: Path, photos: Path, tmp_pat
     rows = [json.loads(line) for line in (tmp_path / "v.jsonl").read_text().splitlines()]
     assert len(rows) == 21 and sum(row["p_value"] is not None for row in rows) == 20
     assert "20 ID" in done.stderr or "OOD" in done.stderr
+
+
+def test_the_packages_to_run_it_are_written_down_once() -> None:
+    """runtime.txt asks for what pyproject.toml asks for, and the documentation for what runtime.txt does."""
+    root = Path(__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {*project["dependencies"], *chain(*project["optional-dependencies"].values())}
+    wanted = [line for line in (root / "runtime.txt").read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
+    assert wanted and declared.issuperset(wanted)
+    names = " ".join(line.partition(">=")[0] for line in wanted)
+    assert f"pip install {names}\n" in (root / "docs/detector.md").read_text(encoding="utf-8")
 
 
 def rewritten(path: Path, target: Path, reseal: bool, **changes: str) -> Path:

@@ -19,6 +19,7 @@ GOOD = {
     "evaluate": "evaluate run --ood unknown",
     "export": "export detector.safetensors new.onnx --int8 --images nowhere.npy --ood unknown",
     "finetune": f"finetune {TRAINING} --outliers outliers.npy --batch-out 16 --run new",
+    "inspect": "inspect detector.safetensors",
     "predict": "predict good.png --detector detector.safetensors",
     "pretrain": f"pretrain {TRAINING} --run new",
     "report": "report run --ood unknown --out new.html",

@@ -84,7 +84,18 @@ CASES += [
 ]
 CASES += [
     case(*PREDICT, name, codes=2, name=f"{name} as a detector")
-    for name in ("run/net.safetensors", "checkpoint.pt", "detector.onnx", "good.png", "recipe.toml", "run", "own.py")
+    for name in ("run/net.safetensors", "checkpoint.pt", "good.png", "recipe.toml", "run", "own.py")
+]
+CASES += [case(*PREDICT, "detector.onnx", codes=0, name="an exported detector")]
+CASES += [case("inspect", name, codes=0, name=f"inspect {name}") for name in ("detector.safetensors", "detector.onnx")]
+CASES += [
+    case("inspect", name, codes=2, name=f"inspect {name}")
+    for name in ("run/net.safetensors", "checkpoint.pt", "good.png", "run", "fifo", "locked.safetensors", "", "no.onnx")
+]
+CASES += [
+    case(*command, "--detector", name, "--id", "mine", "--ood", "unknown", codes=2, name=f"{command[0]} of {name!r}")
+    for command in (["evaluate"], ["report", "--out", "new.html"])
+    for name in ("run/net.safetensors", "good.png", "run", "fifo", "", "no.onnx")
 ]
 CASES += [
     case(*PREDICT, "cut.onnx", files={"cut.onnx": cut}, name=f"the first {length} bytes of an ONNX file")

@@ -36,7 +36,7 @@ GROUPS = {  # the commands in the order in which a user needs them
     "Data": ("data",),
     "Train": ("pretrain", "finetune", "sweep"),
     "Measure": ("evaluate", "report"),
-    "Use": ("calibrate", "predict", "export"),
+    "Use": ("calibrate", "predict", "export", "inspect"),
     "Paper": ("reproduce",),
     "Options": ("--help", "--version"),
 }

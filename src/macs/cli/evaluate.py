@@ -1,13 +1,17 @@
 """`macs evaluate`."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from macs.cli._app import Data, FprRuleOption, Json, Settings, Several, Whole, app, show
+from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_beside_detector, refuse_without_detector
 from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
     from macs.data import ImageSet, Preparation
+
+FIT_IMAGES = 10_000
 
 
 @app.command
@@ -16,6 +20,7 @@ def evaluate(
     /,
     *,
     ood: Annotated[list[str], Several],
+    detector: Path | None = None,
     net: str | None = None,
     checkpoint: Path | None = None,
     normalisation: str | None = None,
@@ -24,20 +29,23 @@ def evaluate(
     score: Annotated[list[str] | None, Several] = None,
     settings: Settings = None,
     metrics: Annotated[list[str] | None, Several] = None,
-    fit_images: Whole = 10_000,
+    fit_images: Whole = FIT_IMAGES,
     trials: Whole = 10,
     share: float = 0.2,
     seed: Whole = 0,
     fpr_rule: FprRuleOption = "first",
     precision: Literal["auto", "bf16", "float32"] = "auto",
+    provider: Provider = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
     """Measure how well a classifier's confidence tells its own test images from unknown ones.
 
-    Give a run folder, or --net, --checkpoint and --id. Several scores, or `--score all`, are ranked:
+    Give a run folder; or --net, --checkpoint and --id; or --detector and --id. Several scores, or `--score all`, are
+    ranked; a detector is measured by its own. An exported detector is measured without torch.
 
         macs evaluate runs/mine --ood svhn textures --score all
+        macs evaluate --detector detector.onnx --id photos/test --ood unknown/
 
     Parameters
     ----------
@@ -45,6 +53,9 @@ def evaluate(
         Folder of a finished run.
     ood
         OOD test sets: names from `macs data list`, folders of images, or .npy files.
+    detector
+        File from `macs calibrate` or `macs export`, instead of a network. If its network or score are your own, name
+        them with --net and --score as module:Class.
     net
         Network of the checkpoint.
     checkpoint
@@ -72,17 +83,37 @@ def evaluate(
     seed
         Seed of the draws, and of the choice of training images that scores are fitted to.
     precision
-        Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster.
+        Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster. A detector
+        always computes in float32, or in int8 if it was exported so.
     """
     from macs.data import load
     from macs.data.loading import load_held_out
     from macs.evaluation.protocol import Protocol, check_fit_images
     from macs.metrics import shown
-    from macs.training.trained import open_trained, refuse_trained_on_all
 
     protocol = Protocol(trials, share, seed, fpr_rule)
-    check_fit_images(fit_images)
     shown(metrics)
+    check_fit_images(fit_images)
+    if detector is not None:
+        refuse_beside_detector(
+            run=run,
+            checkpoint=checkpoint,
+            normalisation=normalisation,
+            size=size,
+            fit_images=fit_images != FIT_IMAGES,
+            precision=precision != "auto",
+            score=bool(settings) or len(score or ()) > 1,
+        )
+        file = detector_file(detector, net, score[0] if score else None, provider)
+        test, sets = detector_sets(file.label, id, ood, data)
+        evaluation = file.open().evaluate(test, sets, **asdict(protocol))
+        value = {"net": file.label.net, "detector": str(detector), **evaluation.as_dict()}
+        show(evaluation.table(metrics), value, json)
+        return
+    refuse_without_detector(provider)
+
+    from macs.training.trained import open_trained, refuse_trained_on_all
+
     trained = open_trained(run, net=net, checkpoint=checkpoint, id=id, size=size, normalisation=normalisation)
     refuse_trained_on_all(trained, id)
     test = load(trained.id, "test", root=data, preparation=trained.preparation)

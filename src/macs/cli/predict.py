@@ -4,23 +4,18 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from macs.cli._app import Json, Several, app
+from macs.cli._app import Json, app
+from macs.cli._detectors import Provider, detector_file
 from macs.core.console import Terminal, tell
 from macs.core.errors import MacsError
 from macs.core.files import output_file, write_atomically
 from macs.detector.counting import Count
 from macs.detector.formats import choose_format
 from macs.detector.verdicts import control_false_discoveries
-
-if TYPE_CHECKING:
-    from macs.detector.calibration import Calibration
-    from macs.detector.judge import Judge
 
 
 @app.command
@@ -31,7 +26,7 @@ def predict(
     format: str | None = None,
     threshold: float | None = None,
     fdr: float | None = None,
-    provider: Annotated[list[str] | None, Several] = None,
+    provider: Provider = None,
     net: str | None = None,
     score: str | None = None,
     json: Json = False,
@@ -59,8 +54,6 @@ def predict(
     fdr
         Judge by p-values instead, over all images of this call together: of those called OOD, an expected share of at
         most this is in truth ID. Verdicts come when all images are read.
-    provider
-        For an exported detector: execution providers of ONNX Runtime, in order of preference [default: cpu].
     net
         A network of your own, as module:Class; only that is imported which is named here.
     score
@@ -75,8 +68,9 @@ def predict(
     form = choose_format("jsonl" if json and format is None else format, out, sys.stdout.isatty())
     if out is not None:
         output_file(out, inputs=[detector, *paths])
-    judge = open_detector(detector, net, score, provider, partial(check_promise, threshold=threshold, fdr=fdr))
-    rows = judge.predict_files(paths, threshold=threshold)
+    file = detector_file(detector, net, score, provider)
+    check_promise(file.label.calibration, threshold, fdr)
+    rows = file.open().predict_files(paths, threshold=threshold)
     # Pillow warns of broken images as it meets them; their rows say why.
     warnings.filterwarnings("ignore", module="PIL")
     read, count = Count(), Count()
@@ -93,34 +87,6 @@ def predict(
         tell(f"{count.failed:,} of {count.rows:,} images could not be read; their rows say why.")
     if count.failed:
         sys.exit(1)
-
-
-def open_detector(
-    path: Path,
-    net: str | None,
-    score: str | None,
-    provider: list[str] | None,
-    check: "Callable[[Calibration], None]" = lambda record: None,
-) -> "Judge":
-    """A detector in either of its two kinds of file; what it cannot do is found before torch is imported."""
-    if path.suffix == ".onnx":
-        from macs.detector.runtime import Runtime
-
-        if net or score:
-            raise MacsError(f"{path} holds its network and score; leave --net and --score out.")
-        runtime = Runtime(path, providers=provider or ())
-        check(runtime.calibrated)
-        return runtime
-    if provider:
-        raise MacsError("--provider is for an exported detector, which ends in .onnx; leave it out.")
-    from macs.detector.saving import read
-
-    check(read(path)[0].calibration)
-
-    from macs.core.devices import best_device
-    from macs.detector import Detector
-
-    return Detector.load(path, net, score).to(best_device())
 
 
 @contextmanager

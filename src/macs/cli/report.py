@@ -1,37 +1,48 @@
 """`macs report`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from macs.cli._app import Data, Json, Settings, Several, app, ood_sets_for, show
+from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_beside_detector, refuse_without_detector
 from macs.core.errors import MacsError
 from macs.core.files import output_file
+
+if TYPE_CHECKING:
+    from macs.evaluation import Evaluation
 
 
 @app.command
 def report(
-    run: Path,
+    run: Path | None = None,
     /,
     *,
+    detector: Path | None = None,
     ood: Annotated[list[str] | None, Several] = None,
     id: str | None = None,
     score: str | None = None,
     settings: Settings = None,
+    net: str | None = None,
+    provider: Provider = None,
     out: Path | None = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Write a report on what a run's network knows and does not know: one HTML page that opens in any browser.
+    """Write a report on what a network knows and does not know: one HTML page that opens in any browser.
 
-    The page holds a summary in words, a threshold to move, the tables of `macs evaluate`, plots, the training curves,
-    and the images that go wrong first. It needs no server and loads nothing: send it, print it, keep it.
+    Give a run folder, or --detector and --id; for an exported detector, torch is not needed. The page holds a summary
+    in words, a threshold to move, the tables of `macs evaluate`, plots, the training curves of a run, and the images
+    that go wrong first. It needs no server and loads nothing: send it, print it, keep it.
 
         macs report runs/mine --ood svhn textures places365
+        macs report --detector detector.onnx --id photos/test --ood unknown/ --out report.html
 
     Parameters
     ----------
     run
         Folder of a finished run.
+    detector
+        File from `macs calibrate` or `macs export`, instead of a run; the page shows its own threshold.
     ood
         OOD test sets: names from `macs data list`, folders of images, or .npy files
         [default: the catalogue's OOD sets that are on disk; for digits, those that come with it].
@@ -40,9 +51,26 @@ def report(
     score
         Confidence: msp, energy, knn, ... (docs/scores.md) [default: the score of the run's method]; settings are given
         as --score.k 10.
+    net
+        With --detector, a network of your own, as module:Class; a score of your own is named by --score likewise.
     out
-        File to write [default: report.html in the run folder].
+        File to write [default: report.html in the run folder, or beside the detector].
     """
+    if detector is not None:
+        refuse_beside_detector(run=run, score=bool(settings))
+        file = detector_file(detector, net, score, provider)
+        target = output_file(out or detector.with_name("report.html"), inputs=[detector])
+        names = ood if ood is not None else _default_ood_sets(id or "", data)
+        test, sets = detector_sets(file.label, id, names, data)
+
+        from macs.report import write_detector
+
+        _show(target, write_detector(target, file.open(), test, sets), json)
+        return
+    refuse_without_detector(provider)
+    if run is None or net is not None:
+        raise MacsError("Name a run folder, or give --detector and --id; --net goes with --detector.")
+
     from macs.data import load
     from macs.data.loading import load_held_out
     from macs.training.trained import open_trained, refuse_trained_on_all
@@ -69,6 +97,10 @@ def report(
         train=lambda: load(known, "train", root=data, preparation=trained.preparation),
         held_out=lambda: load_held_out(known, data, trained.preparation),
     )
+    _show(target, evaluation, json)
+
+
+def _show(target: Path, evaluation: "Evaluation", json: bool) -> None:
     show(f"The report is in {target}; open it in a browser.", {"report": str(target), **evaluation.as_dict()}, json)
 
 

@@ -1,6 +1,6 @@
 """Judge: what a detector does with images, whichever runtime computes its network."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from numbers import Real
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from macs.answers import joined
 from macs.core.errors import MacsError
+from macs.data.fitness import same_classes, warn_of_guessing
 from macs.data.imageset import ImageSet, as_array
 from macs.data.pixels import Resized
 from macs.data.preparation import Preparation
@@ -24,6 +25,10 @@ from macs.detector.verdicts import (
     false_discovery_level,
     highest_discovery,
 )
+from macs.evaluation.measurement import check_sets, measure
+from macs.evaluation.protocol import Protocol
+from macs.evaluation.results import Evaluation
+from macs.metrics import FprRule
 
 if TYPE_CHECKING:
     from macs.detector.verdicts import Prediction
@@ -87,6 +92,32 @@ class Judge:
         check_promise(self.calibrated, threshold, fdr)
         rows = predict_files(self, paths, threshold)
         return rows if fdr is None else control_false_discoveries(rows, fdr)
+
+    def evaluate(
+        self,
+        test: ImageSet,
+        ood: Mapping[str, ImageSet],
+        *,
+        trials: int = 10,
+        share: float = 0.2,
+        seed: int = 0,
+        fpr_rule: FprRule = "first",
+        progress: bool = True,
+    ) -> Evaluation:
+        """How well the confidences tell ID test images from OOD ones, as `macs.evaluate` measures it for a network."""
+        protocol = Protocol(trials, share, seed, fpr_rule)
+        self.check_fit(test, ood)
+        known, *unknown = (self.ask(prepared(images, self.preparation), progress) for images in (test, *ood.values()))
+        confidences = {name: answers.confidences for name, answers in zip(ood, unknown, strict=True)}
+        correct = known.predictions == test.labels
+        result = measure(test.name, correct, known.confidences, confidences, self.calibrated.score, protocol)
+        warn_of_guessing(result.accuracy, len(test.classes), test.name)
+        return result
+
+    def check_fit(self, test: ImageSet, ood: Mapping[str, ImageSet]) -> None:
+        """Refuse sets that cannot be measured, and ID images of other classes than the detector's."""
+        check_sets(test, ood)
+        same_classes(test, self.classes, "the detector has")
 
     def thresholds(self, override: float | None = None) -> NDArray[np.float32]:
         """The threshold as a number, or as one for each class; `override` stands in for all of them."""

@@ -1,4 +1,4 @@
-"""Runtime: an exported detector, run by ONNX Runtime. It needs numpy and Pillow beside it, and never torch.
+"""Runtime: an exported detector, run by ONNX Runtime. It needs numpy, Pillow and rich, and never torch.
 
 detector = macs.Runtime("detector.onnx")
 detector.predict(images).is_ood

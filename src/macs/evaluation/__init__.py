@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from macs.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from macs.evaluation.measurement import evaluate, evaluate_scores, measure
+    from macs.evaluation.measurement import measure
+    from macs.evaluation.networks import evaluate, evaluate_scores
     from macs.evaluation.protocol import Protocol
     from macs.evaluation.results import Evaluation, Ranking, SetResult
 
@@ -22,8 +23,9 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        **dict.fromkeys(__all__, "macs.evaluation.measurement"),
         **dict.fromkeys(("Evaluation", "Ranking", "SetResult"), "macs.evaluation.results"),
+        **dict.fromkeys(("evaluate", "evaluate_scores"), "macs.evaluation.networks"),
         "Protocol": "macs.evaluation.protocol",
+        "measure": "macs.evaluation.measurement",
     },
 )

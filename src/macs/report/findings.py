@@ -1,23 +1,32 @@
-"""The content of a report: the network's answer for every image, its metrics, and how it was trained."""
+"""The content of a report: an answer for every image, the metrics, and how the network was trained or calibrated.
 
-from collections.abc import Mapping
+Only a report on a network needs torch; one on an exported detector does not.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torch import nn
-
-from macs import methods, scores
+from macs.answers import Answers
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.fitness import warn_of_guessing
-from macs.evaluation import Evaluation, measure
-from macs.evaluation.measurement import by_name, check_sets
-from macs.training.runs import Epoch, RunFolder
-from macs.training.spec import TrainingSpec
+from macs.detector.calibration import Calibration
+from macs.detector.judge import Judge
+from macs.evaluation.measurement import check_sets, measure
+from macs.evaluation.results import Evaluation
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from macs.scores import Score, Train
+    from macs.training.runs import Epoch
+    from macs.training.spec import TrainingSpec
 
 
 @dataclass(frozen=True, eq=False)
-class Judged(scores.Answers):
+class Judged(Answers):
     """A set of images under the title that the reader sees, with the network's answers."""
 
     title: str
@@ -28,10 +37,18 @@ class Judged(scores.Answers):
 class TrainingRecord:
     """What a run folder records about a training."""
 
-    spec: TrainingSpec
+    spec: "TrainingSpec"
     margin: float | None  # the method's margin, if it has one
     limit: float | None  # the confidence gap at which the method stops pushing, if it does
-    epochs: list[Epoch]
+    epochs: "list[Epoch]"
+
+
+@dataclass(frozen=True)
+class DetectorRecord:
+    """How a detector was calibrated, and the share of each set that its own thresholds keep, the known set first."""
+
+    calibration: Calibration
+    kept: list[float]
 
 
 @dataclass(frozen=True)
@@ -39,21 +56,25 @@ class Findings:
     known: Judged
     unknown: list[Judged]
     evaluation: Evaluation
-    training: TrainingRecord | None
+    training: TrainingRecord | None = None
+    detector: DetectorRecord | None = None
 
 
-def find(
-    net: nn.Module,
+def find_in_network(
+    net: "nn.Module",
     test: ImageSet,
     ood: Mapping[str, ImageSet],
     run: str | Path | None,
-    score: str | scores.Score,
-    train: scores.Train,
-    held_out: scores.Train,
+    score: "str | Score",
+    train: "Train",
+    held_out: "Train",
     precision: str,
     progress: bool,
 ) -> Findings:
     """Every image passes through the network once; tables, plots and pictures come from the same answers."""
+    from macs import scores
+    from macs.evaluation.networks import by_name
+
     check_sets(test, ood)
     training = read_training(Path(run)) if run is not None else None
     wanted = by_name([score])
@@ -61,21 +82,38 @@ def find(
     for reason in fitted.left_out.values():
         raise MacsError(reason)
     ((name, scorer),) = fitted.scores.items()
+    answers = [scores.ask(net, images, scorer, precision, progress) for images in (test, *ood.values())]
+    return Findings(*_measured(test, ood, answers, name), training=training)
 
-    def judge(title: str, images: ImageSet) -> Judged:
-        answers = scores.ask(net, images, scorer, precision, progress)
-        return Judged(answers.predictions, answers.confidences, title, images)
 
-    known = judge(test.name, test)
-    unknown = [judge(title, images) for title, images in ood.items()]
+def find_in_detector(judge: Judge, test: ImageSet, ood: Mapping[str, ImageSet], progress: bool) -> Findings:
+    """The same from a detector's confidences, with what its own thresholds keep."""
+    judge.check_fit(test, ood)
+    verdicts = [judge.predict(images, progress=progress) for images in (test, *ood.values())]
+    record = judge.calibrated
+    kept = [1 - float(each.is_ood.mean()) for each in verdicts]
+    return Findings(*_measured(test, ood, verdicts, record.score), detector=DetectorRecord(record, kept))
+
+
+def _measured(
+    test: ImageSet, ood: Mapping[str, ImageSet], answers: Sequence[Answers], score: str
+) -> tuple[Judged, list[Judged], Evaluation]:
+    """The sets with their answers, and the metrics; the first answers are those of the known set."""
+    known, *unknown = (
+        Judged(each.predictions, each.confidences, title, images)
+        for each, (title, images) in zip(answers, [(test.name, test), *ood.items()], strict=True)
+    )
     confidences = {judged.title: judged.confidences for judged in unknown}
-    numbers = measure(test.name, known.predictions == test.labels, known.confidences, confidences, score=name)
+    numbers = measure(test.name, known.predictions == test.labels, known.confidences, confidences, score=score)
     warn_of_guessing(numbers.accuracy, len(test.classes), test.name)
-    return Findings(known, unknown, numbers, training)
+    return known, unknown, numbers
 
 
 def read_training(folder: Path) -> TrainingRecord:
     """The spec and the epochs of a run."""
+    from macs import methods
+    from macs.training.runs import RunFolder
+
     spec, epochs = RunFolder(folder).spec, RunFolder(folder).epochs()
     method = methods.build(spec.method, spec.recipe.options)
     return TrainingRecord(spec, getattr(method, "margin", None), method.gap_limit, epochs)

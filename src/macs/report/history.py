@@ -1,10 +1,13 @@
 """The training curves, from a run's metrics.jsonl."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from macs.report.charts import Axis, Chart, Curve, Tick, path
 from macs.report.findings import TrainingRecord
-from macs.training.runs import Epoch
+
+if TYPE_CHECKING:
+    from macs.training.runs import Epoch
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ def charts(training: TrainingRecord) -> list[tuple[str, Chart]]:
     return [(panel.title, draw(panel, epochs)) for panel in panels]
 
 
-def draw(panel: Panel, epochs: list[Epoch]) -> Chart:
+def draw(panel: Panel, epochs: "list[Epoch]") -> Chart:
     lines = {name: [getattr(epoch, key) for epoch in epochs] for name, key in panel.columns.items()}
     low = min(map(min, lines.values())) if panel.low is None else panel.low
     high = max(map(max, lines.values())) if panel.high is None else panel.high

@@ -61,8 +61,10 @@ def content(findings: Findings) -> dict[str, Any]:
     titles = [judged.title for judged in unknown]
     styles = [f"s{index % COLOURS}" for index in range(len(unknown))]
     axis = charts.confidence_axis(known, unknown)
-    choice = thresholds.choose([judged.confidences for judged in (known, *unknown)])
-    start = choice.keeping(KEEP)
+    calibration = None if findings.detector is None else findings.detector.calibration
+    own = None if calibration is None or calibration.per_class else calibration.thresholds[0].value
+    choice = thresholds.choose([judged.confidences for judged in (known, *unknown)], own)
+    start = choice.keeping(KEEP) if choice.own is None else choice.own
     count = max(4, min(PICTURES, ALL_PICTURES // (1 + len(unknown))))
     classes = known.images.classes
     return {
@@ -88,6 +90,8 @@ def content(findings: Findings) -> dict[str, Any]:
         "drawn": evaluation.drawn,
         "by_auroc": sorted(evaluation.sets, key=lambda result: result.full.auroc),
         "training": findings.training,
+        "detector": findings.detector,
+        "calibration": calibration,
         "history": history.charts(findings.training) if findings.training else [],
         "survival": charts.survival(choice, [known.title, *titles], ["known", *styles]),
         "roc": charts.roc(choice, styles, evaluation),
@@ -101,6 +105,7 @@ def content(findings: Findings) -> dict[str, Any]:
         "kept": choice.shares[0, start],
         "steps": {"values": choice.values, "kept": choice.kept, "images": choice.images, "axis": [axis.low, axis.high]},
         "presets": [
+            *([("calibrated", "threshold of the detector", start)] if own is not None else []),
             *((f"keep {keep}%", "of the known images", choice.keeping(keep)) for keep in (99, 95, 90)),
             ("catch 95%", "of the unknown images", choice.catching(95)),
         ],

@@ -26,6 +26,7 @@ class Thresholds:
     values: list[float]  # ascending
     kept: list[list[int]]  # for each set, how many of its images each threshold keeps
     images: list[int]  # in each set
+    own: int | None = None  # index of the detector's own threshold, if it has one for all classes
 
     @cached_property
     def shares(self) -> NDArray[np.float64]:
@@ -44,11 +45,12 @@ class Thresholds:
         return next((index for index, share in enumerate(caught) if share >= percent / 100), len(self.values) - 1)
 
 
-def choose(sets: Sequence[ConfidenceArray]) -> Thresholds:
+def choose(sets: Sequence[ConfidenceArray], own: float | None = None) -> Thresholds:
     """Thresholds for sets of confidences, the known set first.
 
     They lie at each half percent of every set, where the counts change, and at equal distances between. The exact
-    threshold of FPR95 is among them: the highest that keeps ceil(0.95 n) of n known images.
+    threshold of FPR95 is among them: the highest that keeps ceil(0.95 n) of n known images. So is a detector's `own`,
+    in about six digits, which keep the same images.
     """
     ascending = [np.sort(confidences).astype(np.float64) for confidences in sets]
     levels = np.unique(np.concatenate(ascending))
@@ -59,9 +61,18 @@ def choose(sets: Sequence[ConfidenceArray]) -> Thresholds:
     # All thresholds between two neighbouring confidences keep the same images, so we take the shortest decimal.
     decimals = {shortest(low, high) for low, high in zip(below.tolist(), marks.tolist(), strict=True)}
     decimals |= {shortest(high - step, high) for high in np.linspace(lowest, highest, BETWEEN + 1).tolist()}
-    thresholds = sorted(decimals)
+    shown = None if own is None else rounded_down(own, levels)
+    thresholds = sorted(decimals if shown is None else {*decimals, shown})
     kept = [(len(values) - np.searchsorted(values, thresholds, "left")).tolist() for values in ascending]
-    return Thresholds(thresholds, kept, [len(values) for values in ascending])
+    images = [len(values) for values in ascending]
+    return Thresholds(thresholds, kept, images, None if shown is None else thresholds.index(shown))
+
+
+def rounded_down(threshold: float, levels: NDArray[np.float64]) -> float:
+    """A threshold in about six digits, which keeps the same images: no confidence lies between the two."""
+    below = levels[levels < threshold]
+    nearest = threshold - 1e-6 * (abs(threshold) or 1.0)
+    return shortest(max(nearest, float(below[-1])) if len(below) else nearest, threshold)
 
 
 def written(threshold: float) -> str:

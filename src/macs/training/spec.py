@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from macs.core.errors import MacsError
 from macs.core.files import input_file, reason
 from macs.core.settings import Name, check, from_dict
@@ -99,6 +97,8 @@ class TrainingSpec:
         )
 
     def to_toml(self) -> str:
+        import tomli_w
+
         return tomli_w.dumps(self.as_dict())
 
     @classmethod

@@ -1,0 +1,86 @@
+"""The option `--detector`: a detector in either of its two kinds of file."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from macs.core.errors import MacsError
+
+if TYPE_CHECKING:
+    from macs.data import ImageSet
+    from macs.detector.judge import Judge
+    from macs.detector.label import DetectorLabel
+
+Provider = Annotated[
+    list[str] | None,
+    Parameter(
+        consume_multiple=True,
+        negative="",
+        help="For an exported detector: execution providers of ONNX Runtime, in order of preference [default: cpu].",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class DetectorFile:
+    """What a file says of its detector, and the detector itself, for which `open` may have to import torch."""
+
+    label: "DetectorLabel"
+    open: "Callable[[], Judge]"
+
+
+def detector_file(path: Path, net: str | None, score: str | None, provider: list[str] | None) -> DetectorFile:
+    """A file of `macs calibrate` or `macs export`; `net` and `score` are the user's own, as module:Class."""
+    if path.suffix == ".onnx":
+        from macs.detector.runtime import Runtime
+
+        if net or score:
+            raise MacsError(f"{path} holds its network and score; leave --net and --score out.")
+        runtime = Runtime(path, providers=provider or ())
+        return DetectorFile(runtime.label, lambda: runtime)
+    if provider:
+        raise MacsError("--provider is for an exported detector, which ends in .onnx; leave it out.")
+    from macs.detector.saving import read
+
+    def load() -> "Judge":
+        if find_spec("torch") is None:
+            raise MacsError(f"{path} is run by torch, which is not installed; give its exported file (macs export).")
+        from macs.core.devices import best_device
+        from macs.detector import Detector
+
+        return Detector.load(path, net, score).to(best_device())
+
+    return DetectorFile(read(path)[0], load)
+
+
+def detector_sets(
+    label: "DetectorLabel", id: str | None, ood: list[str], data: Path | None
+) -> "tuple[ImageSet, dict[str, ImageSet]]":
+    """ID and OOD test images, prepared as the detector's network expects them."""
+    from macs.data import load
+
+    if id is None:
+        raise MacsError("Name ID test images with --id: a detector does not say where they are.")
+    test = load(id, "test", root=data, preparation=label.preparation)
+    sets = {name: load(name, "test", root=data, preparation=label.preparation, labelled=False) for name in ood}
+    return test, sets
+
+
+def refuse_beside_detector(**options: Any) -> None:
+    """Refuse options about a network, by the first that was given: a detector file holds its own."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            option = "the run folder" if name == "run" else f"--{name.replace('_', '-')}"
+            raise MacsError(
+                f"A detector has one network, one score and their settings in its file; leave {option} out."
+            )
+
+
+def refuse_without_detector(provider: list[str] | None) -> None:
+    """Refuse an option that only a detector has."""
+    if provider:
+        raise MacsError("--provider is for an exported detector, which --detector names; leave it out.")

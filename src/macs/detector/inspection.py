@@ -1,0 +1,134 @@
+"""What is in a detector file, in words and as JSON. It is read and checked without torch, and no code in it is run."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from macs.core.errors import MacsError
+from macs.data.fitness import few
+from macs.detector.label import DetectorLabel
+
+if TYPE_CHECKING:
+    from onnxruntime import NodeArg
+
+KINDS = {".safetensors": "a detector for macs (PyTorch)", ".onnx": "an exported detector (ONNX)"}
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of an ONNX file."""
+
+    name: str
+    type: str
+    shape: tuple[int | str, ...]  # a text stands for any number
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type} {' x '.join(map(str, self.shape)) or 'one number'}"
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A detector file that is whole and unchanged since it was written."""
+
+    path: Path
+    bytes: int
+    sha256: str  # of the whole file, as sha256sum prints it
+    label: DetectorLabel
+    precision: str
+    inputs: tuple[Port, ...] = ()
+    outputs: tuple[Port, ...] = ()
+
+    @property
+    def resolution(self) -> float | None:
+        """The smallest p-value of an image, 1 / (n + 1), for the fewest n of a class; None if there are no p-values."""
+        ranked = self.label.calibration.ranked
+        return 1 / (min(ranked) + 1) if ranked else None
+
+    def as_dict(self) -> dict[str, Any]:
+        label = asdict(self.label)
+        ports = {"inputs": self.inputs, "outputs": self.outputs} if self.inputs else {}
+        return {
+            "file": str(self.path),
+            "bytes": self.bytes,
+            "sha256": self.sha256,
+            "precision": self.precision,
+            **{key: label[key] for key in ("format", "version", "macs", "net", "classes", "preparation")},
+            **{key: label[key] for key in ("score", "settings", "calibration", "recipe")},
+            "resolution": self.resolution,
+            **{key: [asdict(port) for port in value] for key, value in ports.items()},
+        }
+
+    def __str__(self) -> str:
+        label, preparation = self.label, self.label.preparation
+        settings = ", ".join(f"{key} {value}" for key, value in label.settings.items())
+        mean, std = (", ".join(f"{value:.4g}" for value in values) for values in (preparation.mean, preparation.std))
+        lines = {
+            "file": f"{self.path}, {KINDS[self.path.suffix]}, {self.bytes / 1e6:.2f} MB",
+            "written by": f"macs {label.macs}, format {label.version}, unchanged since",
+            "sha256": self.sha256,
+            "network": f"{label.net}, {self.precision}",
+            "classes": f"{len(label.classes)}: {few(label.classes)}",
+            "images": preparation.describe(),
+            "normalised": f"inside the network, by mean {mean} and std {std}",
+            "score": f"{label.score} ({settings})" if settings else label.score,
+            "p-values": self._p_values(),
+        }
+        if self.inputs:
+            lines["inputs"] = "; ".join(map(str, self.inputs))
+            lines["outputs"] = "; ".join(map(str, self.outputs))
+        record = [f"  {name} = {json.dumps(value)}" for name, value in entries(label.recipe or {})]
+        training = ["", "The network was trained with", *record] if record else ["", "No training is recorded."]
+        width = max(map(len, lines))
+        facts = [f"{name:<{width}}  {value}" for name, value in lines.items()]
+        return "\n".join([*facts, "", str(label.calibration), *training])
+
+    def _p_values(self) -> str:
+        ranked = self.label.calibration.ranked
+        if not ranked:
+            return "none, since an older macs wrote the file; calibrate anew to have them"
+        if len(ranked) == 1:
+            return f"in steps of {self.resolution:.2g}, from {ranked[0]:,} calibration images"
+        fewest, most = min(ranked), max(ranked)
+        steps = f"{1 / (most + 1):.2g} to {self.resolution:.2g}"
+        return f"in steps of {steps}, from {fewest:,} to {most:,} calibration images per predicted class"
+
+
+def inspect(path: str | Path) -> Inspection:
+    """Read a file of `macs calibrate` or `macs export`; one that is damaged, changed or newer is refused."""
+    path = Path(path)
+    if path.suffix not in KINDS:
+        raise MacsError(
+            f"{path} is no detector file: those end in .safetensors (from macs calibrate) or .onnx (from macs export)."
+        )
+    if path.suffix == ".onnx":
+        from macs.detector.runtime import Runtime
+
+        runtime = Runtime(path, threads=1)
+        path, label, content = runtime.path, runtime.label, runtime.path.read_bytes()
+        session = runtime.session
+        precision = session.get_modelmeta().custom_metadata_map.get("precision", "float32")
+        inputs, outputs = ([*session.get_inputs(), *session.get_overridable_initializers()], session.get_outputs())
+        ports = tuple(map(port, inputs)), tuple(map(port, outputs))
+    else:
+        from macs.detector.saving import read
+
+        (label, content), precision, ports = read(path), "float32", ((), ())
+    return Inspection(path, len(content), hashlib.sha256(content).hexdigest(), label, precision, *ports)
+
+
+def port(argument: "NodeArg") -> Port:
+    """For example: images, uint8, batch x 32 x 32 x 3."""
+    type_name = argument.type.removeprefix("tensor(").removesuffix(")")
+    return Port(argument.name, {"float": "float32"}.get(type_name, type_name), tuple(argument.shape))
+
+
+def entries(record: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested objects, each with its keys joined by dots."""
+    for key, value in record.items():
+        if isinstance(value, dict):
+            yield from entries(value, f"{before}{key}.")
+        else:
+            yield before + key, value
