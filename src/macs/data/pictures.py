@@ -28,7 +28,8 @@ def open_rgb(path: Path) -> Image.Image:
         with Image.open(path, formats=FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS
             if limit is None or image.width * image.height <= limit:
-                return to_rgb(ImageOps.exif_transpose(image))
+                ImageOps.exif_transpose(image, in_place=True)  # or it would copy those that stand upright already
+                return to_rgb(image)
             why = f"its {image.width} x {image.height} pixels exceed Pillow's limit of {limit:,}"
     except UnidentifiedImageError:
         why = f"it is not one of {', '.join(FORMATS)}"
