@@ -17,8 +17,8 @@ NAMES = ["label", "confidence", "is_ood"]
 random = np.random.default_rng(0)
 
 
-def images(count: int) -> ImageSet:
-    pixels = random.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+def images(count: int, size: int = 32) -> ImageSet:
+    pixels = random.integers(0, 256, (count, size, size, 3), dtype=np.uint8)
     return ImageSet.from_array(pixels, random.integers(0, 10, count), [str(i) for i in range(10)])
 
 

@@ -53,6 +53,47 @@ def test_a_preparation_is_the_same_after_a_round_through_json() -> None:
     assert preparation.geometry.normalised(NORMALISATIONS["imagenet"]) == preparation
 
 
+@pytest.mark.parametrize(("edge", "divisor"), [(255, 1), (256, 2), (511, 2), (512, 4), (2000, 8)])
+def test_a_draft_has_the_pixels_of_a_jpeg_decoded_at_a_reduced_size(tmp_path: Path, edge: int, divisor: int) -> None:
+    """At 32 pixels, the shorter side keeps at least 128."""
+    file = tmp_path / "a.jpg"
+    photograph(edge + 40, edge).save(file, quality=90)
+    reduced = Image.open(file)
+    reduced.draft(None, ((edge + 40) // divisor, edge // divisor))
+    assert reduced.height == -(-edge // divisor)
+    whole, draft = (Preparation(32, draft=each).read(file) for each in (False, True))
+    np.testing.assert_array_equal(draft, Preparation(32)(reduced))
+    np.testing.assert_array_equal(whole, Preparation(32)(Image.open(file)))
+    assert abs(draft.astype(int) - whole).mean() < 1 and ((draft == whole).all() == (divisor == 1))
+
+
+def test_a_draft_is_turned_upright_and_other_formats_have_none(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture = photograph(600, 400)
+    picture.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "a.jpg", exif=exif, quality=95)
+    picture.save(tmp_path / "a.png")
+    draft, whole = (Preparation(32, draft=True).read(tmp_path / name) for name in ("a.jpg", "a.png"))
+    np.testing.assert_array_equal(whole, Preparation(32)(picture))
+    assert abs(draft.astype(int) - whole).mean() < 2
+
+
+def test_the_record_of_a_preparation_names_drafts_only_if_there_are_any() -> None:
+    """Files and finished trainings of before there were drafts are found again."""
+    assert "draft" not in Preparation(32).as_dict() and "JPEG" not in Preparation(32).describe()
+    preparation = Preparation(32, 36, draft=True)
+    assert Preparation.from_dict(json.loads(json.dumps(preparation.as_dict()))) == preparation == preparation.geometry
+    assert "JPEGs decoded at 1/2, 1/4 or 1/8 if 144 pixels of the shorter side remain" in preparation.describe()
+
+
+def test_a_folder_is_read_in_drafts(tmp_path: Path) -> None:
+    photograph(500, 400).save(tmp_path / "a.jpg")
+    preparation = Preparation(32, draft=True)
+    images = ImageSet.from_folder(tmp_path, preparation=preparation)
+    np.testing.assert_array_equal(images.pixels[:][0], preparation.read(tmp_path / "a.jpg"))
+    assert images.preparation == preparation
+
+
 def test_what_happens_is_said_in_words() -> None:
     assert Preparation(16).describe() == (
         "RGB; the shorter side resized to 16 pixels (bilinear with antialiasing), the centre 16 x 16 cropped; "

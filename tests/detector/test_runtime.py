@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -47,6 +48,22 @@ def test_the_rows_are_pytorchs(exported: Path, detector: Detector, photos: Path)
     for field in ("confidence", "p_value"):
         pairs = np.array([[getattr(row, field) for row in pair] for pair in read])
         np.testing.assert_allclose(pairs[:, 0], pairs[:, 1], rtol=1e-4)
+
+
+def test_drafts_go_with_a_detector_into_its_files(dots: Detector, tmp_path: Path) -> None:
+    size = dots.size
+    pixels = noise(1, seed=3, size=20 * size).pixels[:][0]
+    Image.fromarray(pixels).save(tmp_path / "a.jpg")
+    drafted = replace(dots, preparation=replace(dots.preparation, draft=True))
+    drafted.save(tmp_path / "d.safetensors")
+    drafted.export(tmp_path / "d.onnx")
+    both: list[Detector | Runtime] = [Detector.load(tmp_path / "d.safetensors", dots.net), Runtime(tmp_path / "d.onnx")]
+    expected = dots.predict(drafted.preparation.read(tmp_path / "a.jpg")).confidences
+    assert expected != dots.predict(dots.preparation.read(tmp_path / "a.jpg")).confidences
+    for each in both:
+        assert each.preparation == drafted.preparation
+        (row,) = each.predict_files(tmp_path / "a.jpg")
+        np.testing.assert_allclose(np.array([row.confidence]), expected, rtol=1e-5)
 
 
 def test_it_predicts_arrays_and_sets_as_a_detector_does(

@@ -50,9 +50,12 @@ def warn_of_preparation(images: ImageSet, wanted: Preparation | None) -> None:
     if wanted is not None and actual is not None and actual.size == wanted.size and actual != wanted.geometry:
         warn(
             f"{images.name} was not prepared as the network expects: the shorter side resized to "
-            f"{actual.resize} ({actual.interpolation}) instead of {wanted.resize} ({wanted.interpolation}); "
-            "load it with preparation=net.preparation."
+            f"{_resizing(actual)} instead of {_resizing(wanted)}; load it with preparation=net.preparation."
         )
+
+
+def _resizing(preparation: Preparation) -> str:
+    return f"{preparation.resize} ({preparation.interpolation}{', from a draft' if preparation.draft else ''})"
 
 
 def refuse_seen(images: ImageSet, trained_on: str) -> None:

@@ -61,7 +61,7 @@ def decode(
     def fill(start: int) -> int:
         stop = min(start + BLOCK, len(names))
         for i in range(start, stop):
-            images[i] = preparation(open_rgb(root / names[i]))
+            images[i] = preparation.read(root / names[i])
         return stop
 
     for done in map_ahead(fill, range(0, len(names), BLOCK), threads=DECODERS, ahead=2 * DECODERS):

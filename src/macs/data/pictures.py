@@ -19,8 +19,12 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
 
 
-def open_rgb(path: Path) -> Image.Image:
-    """The first frame of a file as RGB, turned upright by its EXIF orientation."""
+def open_rgb(path: Path, enough: int = 0) -> Image.Image:
+    """The first frame of a file as RGB, turned upright by its EXIF orientation.
+
+    If `enough` pixels of the shorter side suffice, a JPEG is decoded at the smallest of 1/2, 1/4 and 1/8 of its size
+    that leaves as many.
+    """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     path = input_file(path, "image")  # reading a FIFO or a device could block for ever
@@ -28,7 +32,10 @@ def open_rgb(path: Path) -> Image.Image:
         with Image.open(path, formats=FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS
             if limit is None or image.width * image.height <= limit:
-                return to_rgb(ImageOps.exif_transpose(image))
+                if enough:
+                    image.draft(None, (enough, enough))
+                ImageOps.exif_transpose(image, in_place=True)  # or it would copy those that stand upright already
+                return to_rgb(image)
             why = f"its {image.width} x {image.height} pixels exceed Pillow's limit of {limit:,}"
     except UnidentifiedImageError:
         why = f"it is not one of {', '.join(FORMATS)}"

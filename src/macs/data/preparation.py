@@ -7,6 +7,7 @@ There is one implementation, so that training, evaluation and deployment cannot 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,13 +16,15 @@ from numpy.typing import NDArray
 from macs.core import settings
 from macs.core.errors import MacsError
 from macs.core.settings import SIZE, Edge, Span
-from macs.data.pictures import fit, resized, to_rgb
+from macs.data.pictures import fit, open_rgb, resized, to_rgb
 
 if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
     from PIL import Image
 
 Level = Annotated[float, Span(0, 1)]  # mean of a channel whose pixels lie in [0, 1]
 Spread = Annotated[float, Span(0, 1, open="least")]  # standard deviation of such a channel, by which pixels are divided
+
+DRAFT = 4  # at 2, up to three times as many verdicts changed, and photographs for 32 pixels were read no faster
 
 
 class Normalisation(NamedTuple):
@@ -58,6 +61,7 @@ class Preparation:
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     mean: tuple[Level, Level, Level] = (0.0, 0.0, 0.0)
     std: tuple[Spread, Spread, Spread] = (1.0, 1.0, 1.0)
+    draft: bool = False  # decode large JPEGs at a reduced size, at least DRAFT times `resize`: faster, other pixels
 
     def __post_init__(self) -> None:
         settings.check(self)
@@ -72,6 +76,10 @@ class Preparation:
         """size x size x 3 pixels, 0..255. Normalisation happens inside the network, where it cannot be forgotten."""
         return fit(to_rgb(picture), self.size, self.resize, self.interpolation)
 
+    def read(self, path: Path) -> NDArray[np.uint8]:
+        """The same of an image file."""
+        return self(open_rgb(path, DRAFT * self.resize if self.draft else 0))
+
     def cut(self, picture: Image.Image, box: tuple[int, int, int, int]) -> NDArray[np.uint8]:
         """A box (left, top, right, bottom) of a picture, resized to the same square whatever its aspect ratio."""
         part = to_rgb(picture).crop(box)
@@ -80,7 +88,7 @@ class Preparation:
     @property
     def geometry(self) -> Preparation:
         """The part that decides the pixels: everything but mean and std."""
-        return Preparation(self.size, self.resize, self.interpolation)
+        return Preparation(self.size, self.resize, self.interpolation, draft=self.draft)
 
     @property
     def normalisation(self) -> Normalisation:
@@ -96,13 +104,18 @@ class Preparation:
 
     def describe(self) -> str:
         """The preparation in words."""
+        draft = f"JPEGs decoded at 1/2, 1/4 or 1/8 if {DRAFT * self.resize} pixels of the shorter side remain; "
         return (
-            f"RGB; the shorter side resized to {self.resize} pixels ({self.interpolation} with antialiasing), "
+            f"RGB; {draft if self.draft else ''}"
+            f"the shorter side resized to {self.resize} pixels ({self.interpolation} with antialiasing), "
             f"the centre {self.size} x {self.size} cropped; pixels stay raw uint8 0..255, no normalisation"
         )
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        values = asdict(self)
+        if not self.draft:  # as before there were drafts, so that the keys of finished trainings stay the same
+            del values["draft"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Any) -> Preparation:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
 from macs.core.files import kind_of, user_path
-from macs.data.pictures import SUFFIXES, open_rgb
+from macs.data.pictures import SUFFIXES
 from macs.data.pixels import Pixels, picture
 from macs.data.preparation import Preparation
 from macs.data.walking import entries, is_folder, printable_name, walk
@@ -91,7 +91,7 @@ def _matches(folder: Path, pattern: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _picture(path: Path) -> Item:
-    return Item(printable_name(path), lambda preparation: preparation(open_rgb(path)))
+    return Item(printable_name(path), lambda preparation: preparation.read(path))
 
 
 def _rows(path: Path) -> Iterator[Item]:

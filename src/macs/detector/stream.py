@@ -17,8 +17,7 @@ from macs.detector.judge import Judge
 from macs.detector.paths import Item, find_images
 from macs.detector.verdicts import Prediction, predictions
 
-BLOCK = 32  # images that a thread decodes at a time
-AHEAD = 2 * BATCH // BLOCK  # blocks that may be decoded or waiting while one is used
+AHEAD = 2 * BATCH  # images that may be decoded or waiting while one is used
 
 
 class Picture(NamedTuple):
@@ -40,11 +39,8 @@ def predict_files(
 def _rows(
     judge: Judge, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
 ) -> Iterator[Prediction]:
-    blocks = in_batches(find_images(paths), BLOCK)
-    decoded = map_ahead(partial(decode, preparation=judge.preparation), blocks, threads=DECODERS, ahead=AHEAD)
-    pictures = (picture for block in decoded for picture in block)
     with judge.asking() as ask:
-        for batch in in_batches(pictures, BATCH):
+        for batch in in_batches(decoded(paths, judge.preparation), BATCH):
             readable = [picture for picture in batch if picture.pixels is not None]
             rows: Iterator[Prediction] = iter(())
             if readable:
@@ -54,12 +50,14 @@ def _rows(
                 yield Prediction(picture.name, reason=picture.reason) if picture.pixels is None else next(rows)
 
 
-def decode(items: list[Item], preparation: Preparation) -> list[Picture]:
-    """The pixels of each image, or the reason why it has none."""
-    pictures = []
-    for item in items:
-        try:
-            pictures.append(Picture(item.name, item.read(preparation)))
-        except MacsError as error:
-            pictures.append(Picture(item.name, None, str(error)))
-    return pictures
+def decoded(paths: str | Path | Iterable[str | Path], preparation: Preparation) -> Iterator[Picture]:
+    """The images that the paths name, in order; each is a task of its own, so that a few large ones use every core."""
+    return map_ahead(partial(decode, preparation=preparation), find_images(paths), threads=DECODERS, ahead=AHEAD)
+
+
+def decode(item: Item, preparation: Preparation) -> Picture:
+    """The pixels of an image, or the reason why it has none."""
+    try:
+        return Picture(item.name, item.read(preparation))
+    except MacsError as error:
+        return Picture(item.name, None, str(error))

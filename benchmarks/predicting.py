@@ -1,0 +1,170 @@
+"""Verdicts for JPEG files: where the time goes, `predict_files` beside its parts, and the latency of a single file.
+
+python benchmarks/predicting.py [FILES]     with 1,000 files unless you say otherwise; they are 200 different ones
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from exported import images
+from numpy.typing import NDArray
+from onnxruntime import InferenceSession, SessionOptions
+from PIL import Image
+
+import macs
+from bench import interleaved, report, seconds
+from macs import nets
+from macs.data import ImageSet
+from macs.data.pictures import open_rgb
+from macs.data.preparation import Preparation
+from macs.data.reading import BATCH
+from macs.detector import Detector
+from macs.detector.judge import Judge
+from macs.detector.runtime import OUTPUTS, Runtime
+from macs.detector.stream import decoded
+
+EDGES = (500, 2000, 4000)
+random = np.random.default_rng(0)
+
+
+def jpeg(file: Path, width: int, height: int) -> Path:
+    """Random shapes with weak noise, which compress about as photographs do."""
+    shapes = random.integers(0, 256, (height // 16 + 1, width // 16 + 1, 3), dtype=np.uint8)
+    smooth = np.asarray(Image.fromarray(shapes).resize((width, height), Image.Resampling.BICUBIC))
+    noise = random.integers(-6, 7, smooth.shape, dtype=np.int8)
+    Image.fromarray((smooth.astype(np.int16) + noise).clip(0, 255).astype(np.uint8)).save(file, quality=88)
+    return file
+
+
+def processor_time(work: Callable[[], object], images: int = 1) -> float:
+    """Milliseconds of this thread per image; other programs disturb them less than they do the time that passes."""
+    start = time.thread_time()
+    work()
+    return (time.thread_time() - start) * 1000 / images
+
+
+def rate(work: Callable[[], object], images: int) -> float:
+    return images / seconds(work)
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    return seconds(work) * 1000
+
+
+def ask(judge: Judge, pixels: NDArray[np.uint8]) -> None:
+    with judge.asking() as answer:
+        for start in range(0, len(pixels), BATCH):
+            answer(pixels[start : start + BATCH])
+
+
+def ask_bare(onnx: InferenceSession, pixels: NDArray[np.uint8]) -> None:
+    for start in range(0, len(pixels), BATCH):
+        onnx.run(OUTPUTS, {"images": pixels[start : start + BATCH]})
+
+
+def ask_of_files(judge: Judge, files: Path | list[Path]) -> None:
+    exhaust(judge.predict_files(files))
+
+
+def exhaust(items: Iterable[object]) -> None:
+    for _ in items:
+        pass
+
+
+def stages(folder: Path) -> None:
+    """From the file to the verdict, on one core."""
+    Detector(nets.build("wrn-10-1", classes=10)).calibrate(images(64, 224)).export(folder / "large.onnx")
+    networks = {"WRN-40-2 at 32": (32, "float32.onnx"), "WRN-10-1 at 224": (224, "large.onnx")}
+    cases: dict[str, Callable[[], float]] = {}
+    for name, (size, onnx) in networks.items():
+        work = partial(ask, Runtime(folder / onnx, threads=1), images(16, size).pixels[:])
+        cases[name] = partial(processor_time, work, 16)
+    for edge in EDGES:
+        file = jpeg(folder / f"{edge}.jpg", edge, edge * 3 // 4)
+        picture = open_rgb(file)
+        cases[f"{edge} pixels, reading"] = partial(processor_time, file.read_bytes)
+        cases[f"{edge} pixels, reading and decoding"] = partial(processor_time, partial(open_rgb, file))
+        for size, _ in networks.values():
+            whole, draft = Preparation(size), Preparation(size, draft=True)
+            cases[f"{edge} pixels, resizing to {size}"] = partial(processor_time, partial(whole, picture))
+            cases[f"{edge} pixels to {size}"] = partial(processor_time, partial(whole.read, file))
+            cases[f"{edge} pixels to {size}, draft"] = partial(processor_time, partial(draft.read, file))
+    found = interleaved(cases, 15)
+    ratios: dict[str, float] = {}
+    for edge in EDGES:
+        for name, (size, _) in networks.items():
+            whole_file, network = found[f"{edge} pixels to {size}"].median, found[name].median
+            ratios[f"{edge} pixels: file / network, {name}"] = whole_file / network
+            ratios[f"{edge} pixels to {size}: whole / draft"] = (
+                whole_file / found[f"{edge} pixels to {size}, draft"].median
+            )
+    report("predicting-stages", "One JPEG on one core", found, "ms", ratios)
+
+
+def rates(judges: Mapping[str, Judge], files: list[Path]) -> None:
+    """Many files, beside their decoding alone and the network alone."""
+    pixels = ImageSet.from_files(files).pixels[:]
+    quiet = SessionOptions()
+    quiet.log_severity_level = 3
+    work: dict[str, Callable[[], object]] = {"decoding": lambda: exhaust(decoded(files, Preparation()))}
+    for name, judge in judges.items():
+        if isinstance(judge, Runtime):
+            work[f"{name}, bare ONNX Runtime"] = partial(ask_bare, InferenceSession(judge.path, quiet), pixels)
+        work[f"{name}, ready pixels"] = partial(ask, judge, pixels)
+        work[f"{name}, files"] = partial(ask_of_files, judge, files)
+    found = interleaved({name: partial(rate, each, len(files)) for name, each in work.items()}, 5)
+    ratios: dict[str, float] = {}
+    for name in judges:
+        whole, network = found[f"{name}, files"].median, found[f"{name}, ready pixels"].median
+        in_turn = 1 / (1 / found["decoding"].median + 1 / network)
+        ratios |= {
+            f"{name}: files / ready pixels": whole / network,
+            f"{name}: files / one after the other": whole / in_turn,
+        }
+        if bare := found.get(f"{name}, bare ONNX Runtime"):
+            ratios[f"{name}: files / bare ONNX Runtime"] = whole / bare.median
+    report("predicting", f"{len(files):,} JPEGs of 128 to 500 pixels, WRN-40-2", found, "images/s", ratios)
+
+
+def latency(judges: Mapping[str, Judge], file: Path) -> None:
+    """One file in a call of its own, when everything is warm."""
+    pixels = Preparation()(open_rgb(file))
+    work: dict[str, Callable[[], object]] = {"decoding and resizing": lambda: Preparation()(open_rgb(file))}
+    for name, judge in judges.items():
+        work[f"{name}, ready pixels"] = partial(judge.predict, pixels)
+        work[f"{name}, file"] = partial(ask_of_files, judge, file)
+    found = interleaved({name: partial(milliseconds, each) for name, each in work.items()}, 51)
+    ratios = {
+        f"{name}: file / ready pixels": found[f"{name}, file"].median / found[f"{name}, ready pixels"].median
+        for name in judges
+    }
+    report("predicting-latency", "One JPEG of 500 x 375 pixels, WRN-40-2", found, "ms", ratios)
+
+
+def main() -> None:
+    macs.keep_freed_memory()  # as every command does
+    torch.manual_seed(0)
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    detector = Detector(nets.build("wrn-40-2", classes=10)).calibrate(images(64))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        detector.export(folder / "float32.onnx")
+        detector.export_int8(folder / "int8.onnx", images(128), max_drop=100)  # random weights: no accuracy to lose
+        judges: dict[str, Judge] = {"PyTorch": detector}
+        judges |= {kind: Runtime(folder / f"{kind}.onnx") for kind in ("float32", "int8")}
+        edges = random.integers(128, 501, (200, 2)).tolist()
+        different = [jpeg(folder / f"{i}.jpg", *edge) for i, edge in enumerate(edges)]
+        stages(folder)
+        rates(judges, list(islice(cycle(different), count)))
+        latency(judges, folder / "500.jpg")
+
+
+if __name__ == "__main__":
+    main()
