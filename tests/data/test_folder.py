@@ -13,8 +13,8 @@ from PIL import Image
 
 from command import refused, run
 from macs.core.errors import MacsError
-from macs.data import ImageSet, folder, load
-from macs.data.folder import FolderPixels
+from macs.data import ImageSet, decoding, load
+from macs.data.decoding import PicturePixels
 
 
 @pytest.fixture
@@ -157,10 +157,10 @@ def test_lazy_pixels_equal_eager_ones(
     pets: tuple[Path, dict[str, np.ndarray]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eager = ImageSet.from_folder(pets[0], size=24)
-    monkeypatch.setattr(folder, "EAGER_BYTES", 6 * 24 * 24 * 3 - 1)
+    monkeypatch.setattr(decoding, "EAGER_BYTES", 6 * 24 * 24 * 3 - 1)
     lazy = ImageSet.from_folder(pets[0], size=24)
-    assert isinstance(eager.pixels, FolderPixels) and eager.pixels.decoded is not None
-    assert isinstance(lazy.pixels, FolderPixels) and lazy.pixels.decoded is None
+    assert isinstance(eager.pixels, PicturePixels) and eager.pixels.decoded is not None
+    assert isinstance(lazy.pixels, PicturePixels) and lazy.pixels.decoded is None
     assert lazy.pixels.shape == eager.pixels.shape and lazy.labels.tolist() == eager.labels.tolist()
     for index in (slice(None), slice(1, 4), np.array([5, 0, 5, -1]), np.array([], int)):
         np.testing.assert_array_equal(lazy.pixels[index], eager.pixels[index])
@@ -183,7 +183,7 @@ def test_a_broken_image_is_named(
     path, _ = pets
     (path / "cat" / "2.png").write_bytes((path / "cat" / "2.png").read_bytes()[:200])
     if lazy:
-        monkeypatch.setattr(folder, "EAGER_BYTES", 0)
+        monkeypatch.setattr(decoding, "EAGER_BYTES", 0)
     with pytest.raises(MacsError, match=r"cat.2\.png"):
         ImageSet.from_folder(path).pixels[np.array([3])]
 

@@ -9,7 +9,7 @@ from macs.core.errors import MacsError
 from macs.core.files import kind_of
 from macs.data.ahead import DECODERS, map_ahead
 from macs.data.dataset import Dataset, Remote, Source
-from macs.data.folder import BLOCK, Progress
+from macs.data.decoding import BLOCK, Progress
 from macs.data.loading import available, data_root, dataset_called
 from macs.data.pictures import open_rgb
 from macs.data.walking import walk
