@@ -8,6 +8,7 @@ from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
     from macs.data import ImageSet, Preparation
+    from macs.evaluation import Evaluation, Ranking
 
 
 @app.command
@@ -15,7 +16,8 @@ def evaluate(
     run: Path | None = None,
     /,
     *,
-    ood: Annotated[list[str], Several],
+    ood: Annotated[list[str] | None, Several] = None,
+    benchmark: str | None = None,
     net: str | None = None,
     checkpoint: Path | None = None,
     normalisation: str | None = None,
@@ -44,7 +46,10 @@ def evaluate(
     run
         Folder of a finished run.
     ood
-        OOD test sets: names from `macs data list`, folders of images, or .npy files.
+        OOD test sets: names from `macs data list`, folders of images, lists of image files, or .npy files.
+    benchmark
+        Measure on the sets of a public benchmark instead, by its own protocol, with --data as the folder of its lists
+        and pictures: openood-cifar10, openood-cifar100, openood-imagenet200, openood-imagenet (docs/data.md).
     net
         Network of the checkpoint.
     checkpoint
@@ -75,6 +80,7 @@ def evaluate(
         Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster.
     """
     from macs.data import load
+    from macs.evaluation import benchmarks
     from macs.evaluation.protocol import Protocol, check_fit_images
     from macs.metrics import shown
     from macs.training.trained import open_trained, refuse_trained_on_all
@@ -82,10 +88,21 @@ def evaluate(
     protocol = Protocol(trials, share, seed, fpr_rule)
     check_fit_images(fit_images)
     shown(metrics)
-    trained = open_trained(run, net=net, checkpoint=checkpoint, id=id, size=size, normalisation=normalisation)
-    refuse_trained_on_all(trained, id)
-    test = load(trained.id, "test", root=data, preparation=trained.preparation)
-    sets = {name: load(name, "test", root=data, preparation=trained.preparation, labelled=False) for name in ood}
+    public = None if benchmark is None else benchmarks.get(benchmark)
+    if public is not None and (ood or id is not None):
+        raise MacsError(f"The benchmark {public.name} has its own sets; leave out --ood and --id.")
+    if public is None and not ood:
+        raise MacsError("Name OOD test sets with --ood, or a public benchmark with --benchmark.")
+    trained = open_trained(
+        run, net=net, checkpoint=checkpoint, id=benchmark or id, size=size, normalisation=normalisation
+    )
+    refuse_trained_on_all(trained, benchmark or id)
+    if public is not None:
+        trained = public.suited(trained) if run is None and size is None else trained
+        test, sets = public.sets(data, trained.preparation)
+    else:
+        test = load(trained.id, "test", root=data, preparation=trained.preparation)
+        sets = {n: load(n, "test", root=data, preparation=trained.preparation, labelled=False) for n in ood or ()}
 
     from macs import scores
     from macs.evaluation import evaluate_scores
@@ -99,12 +116,19 @@ def evaluate(
         test,
         sets,
         scorers,
-        train=lambda: _training_images(trained.id, data, trained.preparation),
+        train=lambda: (
+            public.load("train", root=data, preparation=trained.preparation)
+            if public is not None
+            else _training_images(trained.id, data, trained.preparation)
+        ),
         fit_images=fit_images,
         protocol=protocol,
         precision=precision,
     )
-    result = ranking.evaluations[0] if len(scorers) == 1 else ranking
+    if public is not None:
+        result: benchmarks.BenchmarkResult | Evaluation | Ranking = benchmarks.BenchmarkResult(public, ranking)
+    else:
+        result = ranking.evaluations[0] if len(scorers) == 1 else ranking
     value = {"net": trained.net, "checkpoint": str(trained.checkpoint), **result.as_dict()}
     show(result.table(metrics), value, json)
 
