@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.core.console import warn
+from macs.core.errors import MacsError
+from macs.core.registry import unknown
 from macs.data.ahead import DECODERS, map_ahead
 from macs.data.pictures import open_rgb
 from macs.data.pixels import Index, positions
@@ -18,8 +21,10 @@ if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
     from PIL import Image
 
 Progress = Callable[[int, int], None]  # images done, images in all
+Broken = Literal["stop", "skip"]  # whether a picture that cannot be read is an error, or is reported and left out
 
 EAGER_BYTES = 512 * 2**20  # pictures that decode to no more than this are decoded once and kept
+SHOWN = 5  # broken pictures that a warning names
 BLOCK = 32  # images that a thread decodes at a time
 
 
@@ -60,6 +65,49 @@ def decode(
         if progress:
             progress(done, len(index))
     return images
+
+
+def unreadable(pictures: Pictures, progress: Progress | None = None) -> dict[int, str]:
+    """Why pictures cannot be read, by their numbers; every picture is read to find that out."""
+
+    def failures(start: int) -> dict[int, str]:
+        reasons = {}
+        for i in range(start, min(start + BLOCK, len(pictures))):
+            try:
+                pictures[i]
+            except MacsError as error:
+                reasons[i] = str(error)
+        return reasons
+
+    found: dict[int, str] = {}
+    starts = range(0, len(pictures), BLOCK)
+    blocks = map_ahead(failures, starts, threads=DECODERS, ahead=2 * DECODERS)
+    for start, reasons in zip(starts, blocks, strict=True):
+        found |= reasons
+        if progress:
+            progress(min(start + BLOCK, len(pictures)), len(pictures))
+    return found
+
+
+def readable_files(
+    root: Path, names: Sequence[str], broken: Broken, where: object, progress: Progress | None
+) -> Sequence[int]:
+    """The numbers of the files to use: all of them, or with "skip" those that can be read."""
+    if broken not in get_args(Broken):
+        raise unknown("way to treat broken images", str(broken), list(get_args(Broken)))
+    return range(len(names)) if broken == "stop" else readable(FilePictures(root, names), where, progress)
+
+
+def readable(pictures: FilePictures, where: object, progress: Progress | None = None) -> list[int]:
+    """The numbers of the pictures that can be read; one warning reports the others."""
+    broken = unreadable(pictures, progress)
+    if len(broken) == len(pictures):
+        raise MacsError(f"None of the {len(pictures):,} images of {where} can be read: {next(iter(broken.values()))}")
+    if broken:
+        reasons = list(broken.values())[:SHOWN]
+        more = [f"... and {len(broken) - SHOWN:,} more."] if len(broken) > SHOWN else []
+        warn(f"{len(broken):,} of the {len(pictures):,} images of {where} are left out. {' '.join(reasons + more)}")
+    return [i for i in range(len(pictures)) if i not in broken]
 
 
 class PicturePixels:

@@ -8,16 +8,16 @@ from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
 from macs.data.pictures import SUFFIXES
-from macs.data.walking import folders_in, printable_name, walk
+from macs.data.walking import folders_in, printable_name, walk_names
 
 
 def images_under(folder: Path) -> list[str]:
     """Paths of the images below a folder, relative to it, all sorted together."""
     names = []
-    for path, trouble in walk(folder):
+    for name, trouble in walk_names(folder):
         if trouble:
             raise MacsError(f"{trouble.rstrip('.')}; make it readable, or move it away.")
-        names.append(path.relative_to(folder).as_posix())
+        names.append(name)
     if not names:
         raise MacsError(f"The folder {folder} holds no images ({', '.join(SUFFIXES)}); check the path.")
     return sorted(names)

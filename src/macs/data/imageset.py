@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from macs.core.errors import MacsError
 from macs.core.files import input_folder, user_path
-from macs.data.decoding import FilePictures, PicturePixels, Progress
+from macs.data.decoding import Broken, FilePictures, PicturePixels, Progress, readable_files
 from macs.data.fingerprint import fingerprint, short_hash
 from macs.data.folder import images_under, labels_by_folder
 from macs.data.hf_datasets import PREFIX, HFPictures, image_column, label_column, open_hf, read_labels, split_of
@@ -83,6 +83,7 @@ class ImageSet:
         name: str = "",
         labelled: bool = True,
         mirror: bool = True,
+        broken: Broken = "stop",
         progress: Progress | None = None,
         preparation: Preparation | None = None,
     ) -> ImageSet:
@@ -92,12 +93,17 @@ class ImageSet:
 
         The folders directly inside it name the classes, as for torchvision's ImageFolder; there are no labels if there
         are no such folders, or if `labelled` is False. Small folders are decoded at once, larger ones as they are used.
+
+        An image that cannot be read is an error; with `broken="skip"`, all images are first read once, and those that
+        cannot be read are left out with one warning.
         """
         folder, preparation = input_folder(path), preparation_from(size, preparation)
         names = images_under(folder)
+        names = [names[i] for i in readable_files(folder, names, broken, folder, progress)]
         labels, classes = labels_by_folder(folder, names) if labelled else (None, ())
         pixels = PicturePixels(FilePictures(folder, names), preparation, progress)
-        files, origin = tuple(map(printable_name, names)), DataSpec(printable_name(path), labelled=labelled)
+        files = tuple(map(printable_name, names))
+        origin = DataSpec(printable_name(path), labelled=labelled, broken=broken)
         name = name or folder.resolve().name
         return cls(name, pixels, labels, classes, mirror, files, origin, preparation.geometry)
 
@@ -127,21 +133,26 @@ class ImageSet:
         name: str = "",
         labelled: bool = True,
         mirror: bool = True,
+        broken: Broken = "stop",
         progress: Progress | None = None,
         preparation: Preparation | None = None,
     ) -> ImageSet:
         """The images of a text file with the path of a picture and its label on each line, in their order.
 
         Paths start from `root`, else from the list's own folder. Labels are class numbers or class names; `classes`, or
-        a file classes.txt beside the list, gives the names of the classes in their order.
+        a file classes.txt beside the list, gives the names of the classes in their order. `broken` is that of
+        `from_folder`.
         """
         images, preparation = ImageList.read(file), preparation_from(size, preparation)
         base = images.file.parent if root is None else input_folder(root)
         images.check_files(base)
         labels, names = images.numbered(class_names(str(file), classes)) if labelled else (None, ())
-        pixels = PicturePixels(FilePictures(base, images.paths), preparation, progress)
-        origin = DataSpec(printable_name(file), base="" if root is None else printable_name(root), labelled=labelled)
-        files = tuple(map(printable_name, images.paths))
+        kept = readable_files(base, images.paths, broken, images.file, progress)
+        paths, labels = [images.paths[i] for i in kept], None if labels is None else labels[kept]
+        pixels = PicturePixels(FilePictures(base, paths), preparation, progress)
+        start = "" if root is None else printable_name(root)
+        origin = DataSpec(printable_name(file), base=start, labelled=labelled, broken=broken)
+        files = tuple(map(printable_name, paths))
         return cls(name or images.file.stem, pixels, labels, names, mirror, files, origin, preparation.geometry)
 
     @classmethod

@@ -5,8 +5,10 @@ cat/1.jpg,tabby cat    or class names, after a space, a tab, a comma or a semico
 cat/1.jpg              or none at all
 """
 
+import os
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,10 +41,10 @@ class ImageList:
         paths: list[str] = []
         labels: list[str] = []
         for i, line in enumerate(lines_of(path)):
-            match = _LINE.fullmatch(line.strip())
+            match = _LINE.fullmatch(line)
             if not match:
                 raise wrong(path, i, f"holds {shown(line)}; write the path of an image ({', '.join(SUFFIXES)}) there")
-            label = match[2] or ""
+            label = sys.intern(match[2] or "")
             if i and kind_of_label(label) != kind_of_label(labels[0]):
                 first, here = (f"{kind_of_label(each)} ({each or 'none'})" for each in (labels[0], label))
                 raise wrong(path, i, f"has {here} as its label, but line 1 has {first}; give all of them one kind")
@@ -54,8 +56,9 @@ class ImageList:
 
     def check_files(self, base: Path) -> None:
         """Refuse a list that names a missing file."""
+        start = f"{base}{os.sep}"  # joining a million Paths would take longer than looking at the files
         for i, path in enumerate(self.paths):
-            if not (base / path).exists():
+            if not os.access(start + path, os.F_OK) and not (base / path).exists():  # an absolute path fails the first
                 raise wrong(self.file, i, f"names {base / path}, which is not there; check it, and where it starts")
 
     def numbered(self, classes: Sequence[str] = ()) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
@@ -82,7 +85,7 @@ class ImageList:
     def class_names_beside(self) -> tuple[str, ...]:
         """The lines of classes.txt in the list's folder; none if there is no such file."""
         file = self.file.parent / CLASSES
-        return tuple(line.strip() for line in lines_of(file)) if kind_of(file) == "a file" else ()
+        return tuple(lines_of(file)) if kind_of(file) == "a file" else ()
 
 
 def base_of(file: Path, folders: Sequence[Path]) -> Path:
@@ -92,18 +95,18 @@ def base_of(file: Path, folders: Sequence[Path]) -> Path:
     return next((folder for folder in folders if match and (folder / match[1]).exists()), folders[0])
 
 
-def lines_of(file: Path) -> list[str]:
-    """The lines of a text file; one that is empty is refused."""
+def lines_of(file: Path) -> Iterator[str]:
+    """The lines of a text file, without the space around them; one that is empty is refused."""
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        with file.open(encoding="utf-8-sig") as lines:
+            for i, line in enumerate(map(str.strip, lines)):
+                if not line:
+                    raise wrong(file, i, "is empty; remove it")
+                yield line
     except UnicodeDecodeError:
         raise MacsError(f"Cannot read {file}: it is not text in UTF-8.") from None
     except OSError as error:
         raise MacsError(f"Cannot read {file}: {reason(error)}.") from None
-    for i, line in enumerate(lines):
-        if not line.strip():
-            raise wrong(file, i, "is empty; remove it")
-    return lines
 
 
 def kind_of_label(label: str) -> str:

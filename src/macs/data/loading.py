@@ -7,12 +7,13 @@ from typing import Literal
 
 import numpy as np
 
+from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import input_folder, kind_of, user_path
 from macs.core.registry import unknown, users_code
 from macs.data.catalog import catalog
 from macs.data.dataset import Dataset, Role, Source, Split
-from macs.data.decoding import Progress
+from macs.data.decoding import Broken, Progress
 from macs.data.hf_datasets import PREFIX, splits_of
 from macs.data.imageset import ImageSet
 from macs.data.lists import base_of
@@ -134,6 +135,7 @@ def load(
     labelled: bool = True,
     preparation: Preparation | None = None,
     base: str | Path | None = None,
+    broken: Broken = "stop",
 ) -> ImageSet:
     """The images at `size` x `size` (32 x 32) of a dataset of the catalogue or of Hugging Face (hf/NAME), of a folder,
     of an image list (.txt) or of a .npy file.
@@ -141,7 +143,8 @@ def load(
     If a folder has folders called train, val or test, the one that `split` names is read; any other folder, a list and
     a .npy file are one set, whatever the split. The folders inside are the classes, unless `labelled` is False, as is
     right for outliers: then images may lie anywhere. An empty `split` reads a folder as it is, divided or not. The
-    paths of a list start from `base`, else from the list's own folder or from the data root.
+    paths of a list start from `base`, else from the list's own folder or from the data root. With `broken="skip"`,
+    files in a folder or a list that cannot be read are left out with one warning.
     `preparation=net.preparation`, instead of `size`, prepares the images as a network expects them. As images are
     decoded, `progress(done, total)` is called. The set is named by `spec`, so that its name loads it again.
     """
@@ -149,8 +152,14 @@ def load(
     if place.kind == "dataset":
         images = place.dataset.read(data_root(root), split, preparation, progress, labelled)
     else:
-        images = _load(place, split, root, preparation, progress, labelled, base)
-    origin = DataSpec(printable_name(spec), split if place.splits else "", str(base or ""), labelled=labelled)
+        images = _load(place, split, root, preparation, progress, labelled, base, broken)
+    origin = DataSpec(
+        printable_name(spec),
+        split if place.splits else "",
+        base=printable_name(base or ""),
+        labelled=labelled,
+        broken=images.origin.broken,
+    )
     return replace(images, name=str(spec), origin=origin)
 
 
@@ -162,6 +171,7 @@ def _load(
     progress: Progress | None,
     labelled: bool,
     base: str | Path | None,
+    broken: Broken,
 ) -> ImageSet:
     """Load a folder, a list, a file, or a dataset of Hugging Face."""
     path = place.path
@@ -180,11 +190,15 @@ def _load(
         return ImageSet(path.name, read_npy(path)).prepared(preparation)
     if place.kind == "folder":
         folder = place.folder(split)
-        images = ImageSet.from_folder(folder, labelled=labelled, progress=progress, preparation=preparation)
+        images = ImageSet.from_folder(
+            folder, labelled=labelled, broken=broken, progress=progress, preparation=preparation
+        )
         where = f"class folder {folder}/"
     elif place.kind == "list":
         start = base_of(path, [path.parent, data_root(root)]) if base is None else base
-        images = ImageSet.from_list(path, root=start, labelled=labelled, progress=progress, preparation=preparation)
+        images = ImageSet.from_list(
+            path, root=start, labelled=labelled, broken=broken, progress=progress, preparation=preparation
+        )
         where = f"class of {path} called "
     else:
         images = ImageSet.from_hf(place.spec, split, labelled=labelled, progress=progress, preparation=preparation)
@@ -195,12 +209,15 @@ def _load(
 
 
 def check_classes(images: ImageSet, where: str) -> None:
-    """Refuse a training class without images: the network would have an output that it never learns."""
+    """Refuse a training class without images, whose output the network would never learn; warn of one with a single."""
     if images.labels is not None:
         counts = np.bincount(images.labels, minlength=len(images.classes))
         if not counts.all():
             empty = images.classes[int(counts.argmin())]
             raise MacsError(f"The {where}{empty} holds no images to train on; fill it, or remove it.")
+        if (single := np.flatnonzero(counts == 1)).size:
+            others = f" So do {single.size - 1:,} others." if single.size > 1 else ""
+            warn(f"The {where}{images.classes[single[0]]} holds one image, from which no class can be learned.{others}")
 
 
 def load_unseen(

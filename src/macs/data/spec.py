@@ -39,6 +39,7 @@ class DataSpec:
     base: str = ""  # the folder that the paths of an image list start from, if the user named one
     parts: tuple[Part, ...] = ()  # successive draws from the split; none: all of it
     labelled: bool = True  # False if the folders inside a folder are not classes
+    broken: Literal["stop", "skip"] = "stop"  # skip: files that could not be read were left out
     mirror: bool = True  # whether the images may be flipped
     images: int = 0
     whole: int = 0  # images of the whole split
@@ -94,6 +95,7 @@ class DataSpec:
             labelled=self.labelled,
             preparation=preparation,
             base=self.base or None,
+            broken=self.broken,
         )
         images = replace(images, mirror=self.mirror)
         for part in self.parts:
