@@ -273,7 +273,7 @@ def test_a_name_wins_over_a_folder_of_that_name_and_a_path_does_not(
         ("nowhere/at/all", "There is no file or folder nowhere/at/all"),
         ("gone.npy", "There is no file or folder gone.npy"),
         ("no.such.module:thing", "Cannot use 'no.such.module:thing' as a dataset"),
-        ("json:loads", "json:loads is not a dataset"),
+        ("json:loads", "json:loads('test') fails: JSONDecodeError"),
     ],
 )
 def test_an_unknown_spec_says_what_there_is(spec: str, sentence: str) -> None:

@@ -1,5 +1,6 @@
 """Folders of images, eager and lazy."""
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -12,9 +13,9 @@ from official import images, write_png
 from PIL import Image
 
 from command import refused, run
-from macs.core.errors import MacsError
-from macs.data import ImageSet, folder, load
-from macs.data.folder import FolderPixels
+from macs.core.errors import MacsError, MacsWarning
+from macs.data import DataSpec, ImageSet, decoding, load
+from macs.data.decoding import PicturePixels
 
 
 @pytest.fixture
@@ -157,10 +158,10 @@ def test_lazy_pixels_equal_eager_ones(
     pets: tuple[Path, dict[str, np.ndarray]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eager = ImageSet.from_folder(pets[0], size=24)
-    monkeypatch.setattr(folder, "EAGER_BYTES", 6 * 24 * 24 * 3 - 1)
+    monkeypatch.setattr(decoding, "EAGER_BYTES", 6 * 24 * 24 * 3 - 1)
     lazy = ImageSet.from_folder(pets[0], size=24)
-    assert isinstance(eager.pixels, FolderPixels) and eager.pixels.decoded is not None
-    assert isinstance(lazy.pixels, FolderPixels) and lazy.pixels.decoded is None
+    assert isinstance(eager.pixels, PicturePixels) and eager.pixels.decoded is not None
+    assert isinstance(lazy.pixels, PicturePixels) and lazy.pixels.decoded is None
     assert lazy.pixels.shape == eager.pixels.shape and lazy.labels.tolist() == eager.labels.tolist()
     for index in (slice(None), slice(1, 4), np.array([5, 0, 5, -1]), np.array([], int)):
         np.testing.assert_array_equal(lazy.pixels[index], eager.pixels[index])
@@ -183,7 +184,7 @@ def test_a_broken_image_is_named(
     path, _ = pets
     (path / "cat" / "2.png").write_bytes((path / "cat" / "2.png").read_bytes()[:200])
     if lazy:
-        monkeypatch.setattr(folder, "EAGER_BYTES", 0)
+        monkeypatch.setattr(decoding, "EAGER_BYTES", 0)
     with pytest.raises(MacsError, match=r"cat.2\.png"):
         ImageSet.from_folder(path).pixels[np.array([3])]
 
@@ -204,3 +205,103 @@ def test_files_are_read_in_the_order_given(tmp_path: Path) -> None:
     assert read.pixels[:][:, 0, 0, 0].tolist() == [1, 2] and read.size == 16
     assert read.name_of(1) == str(tmp_path / "a.png")
     assert len(ImageSet.from_files(str(tmp_path / "a.png"))) == 1  # one path, not one for each of its letters
+
+
+@pytest.fixture
+def damaged(pets: tuple[Path, dict[str, np.ndarray]]) -> Path:
+    """The pets, of which two files are broken in different ways."""
+    path, _ = pets
+    (path / "cat" / "2.png").write_bytes((path / "cat" / "2.png").read_bytes()[:200])
+    (path / "dog" / "a.PNG").write_text("not an image")
+    return path
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_broken_images_are_reported_once_and_skipped(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch, lazy: bool
+) -> None:
+    if lazy:
+        monkeypatch.setattr(decoding, "EAGER_BYTES", 0)
+    with pytest.warns(MacsWarning) as warned:
+        read = ImageSet.from_folder(damaged, broken="skip")
+    assert read.pixels[:].shape == (4, 32, 32, 3)
+    (sentence,) = [str(each.message) for each in warned]
+    assert sentence.startswith(f"2 of the 6 images of {damaged} are left out.")
+    assert "cat/2.png" in sentence and "dog/a.PNG" in sentence
+    assert read.files == ("bird/wild/x.png", "bird/y.png", "cat/10.png", "dog/b.png")
+    assert read.classes == ("bird", "cat", "dog") and read.labels.tolist() == [0, 0, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore::macs.core.errors.MacsWarning")
+def test_a_set_without_its_broken_images_is_loaded_again(damaged: Path) -> None:
+    (damaged / "list.txt").write_text("cat/2.png 0\ncat/10.png 1\ndog/a.PNG 2\ndog/b.png 3\n")
+    for name, count in ((damaged, 4), (damaged / "list.txt", 2)):
+        read = load(name, broken="skip")
+        assert len(read) == count and read.spec.broken == "skip"
+        assert DataSpec.from_dict(read.spec.as_dict()).load().spec == read.spec
+    assert read.labels.tolist() == [1, 3] and read.files == ("cat/10.png", "dog/b.png")
+
+
+def test_a_set_whose_images_are_all_broken_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_text("not an image")
+    with pytest.raises(MacsError, match=r"None of the 1 images of .* can be read: Cannot read the image .*a\.png"):
+        ImageSet.from_folder(tmp_path, broken="skip")
+    with pytest.raises(MacsError, match="no way to treat broken images called 'ignore'"):
+        ImageSet.from_folder(tmp_path, broken="ignore")  # type: ignore[arg-type]
+
+
+def test_training_stops_at_a_broken_image_or_skips_it(
+    damaged: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path_factory.mktemp("runs")
+    command = ["pretrain", "--id", damaged, "--net", "wrn-10-1", "--epochs", "1", "--batch-in", "2", "--json"]
+    assert "cat/2.png" in refused(capsys, *command, "--run", runs / "a")
+    assert not (runs / "a").exists()
+    run(*command, "--run", runs / "b", "--broken", "skip")
+    captured = capsys.readouterr()
+    assert captured.err.count("cat/2.png") == 1 and json.loads(captured.out)["run"] == str(runs / "b")
+
+
+def test_outliers_may_have_another_size_and_format_than_id_images(
+    pets: tuple[Path, dict[str, np.ndarray]],
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    outliers = elsewhere / "outliers"
+    outliers.mkdir()
+    for name, mode, size in (("a.jpg", "CMYK", (90, 50)), ("b.tif", "L", (7, 300)), ("c.webp", "RGBA", (33, 32))):
+        Image.new("RGB", size, "white").convert(mode).save(outliers / name)
+    read = load(outliers, labelled=False, size=24)
+    assert read.pixels[:].min() >= 250 and read.pixels.shape == (3, 24, 24, 3)
+    small = ["--net", "wrn-10-1", "--epochs", "1", "--batch-in", "4", "--batch-out", "4", "--size", "24", "--json"]
+    run("finetune", "--id", pets[0], "--outliers", outliers, *small, "--run", elsewhere / "run")
+    assert json.loads(capsys.readouterr().out)["history"]
+
+
+def test_a_class_with_a_single_image_is_pointed_out(pets: tuple[Path, dict[str, np.ndarray]]) -> None:
+    path, pixels = pets
+    write_png(path / "cow" / "1.png", pixels["dog/b.png"])
+    with pytest.warns(MacsWarning, match=r"class folder .*cow holds one image, from which no class can be learned\.$"):
+        load(path, "train")
+    write_png(path / "ewe" / "1.png", pixels["dog/b.png"])
+    with pytest.warns(MacsWarning, match=r"cow holds one image.* So do 1 others\."):
+        load(path, "train")
+
+
+def test_a_validation_class_that_the_training_lacks_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [f"pets/{split}/{name}" for split in ("val", "test") for name in "abc"] + ["pets/train/a", "pets/train/b"]
+    for seed, folder in enumerate([*folders, "out"]):
+        for i, pixels in enumerate(images(4, seed, size=8)):
+            write_png(tmp_path / folder / f"{i}.png", pixels)
+    small = ["--net", "wrn-10-1", "--epochs", "1", "--batch-in", "4", "--batch-out", "4", "--size", "8"]
+    command = ["--id", tmp_path / "pets", "--outliers", tmp_path / "out", *small]
+    run("finetune", *command, "--run", tmp_path / "run")
+    capsys.readouterr()
+    for again in (["evaluate", tmp_path / "run", "--ood", tmp_path / "out"], ["calibrate", tmp_path / "run"]):
+        out = ["--out", tmp_path / "detector.safetensors"] if again[0] == "calibrate" else []
+        assert "has the classes a, b, c, but" in refused(capsys, *again, *out)
+    run("sweep", *command, "--margins", "0.1", "--run", tmp_path / "sweep", expect=2)  # it also warns of random weights
+    assert "has the classes a, b, c, but its training images have a, b" in capsys.readouterr().err

@@ -25,7 +25,7 @@ from macs.core.errors import MacsError
 from macs.core.files import output_folder
 
 if TYPE_CHECKING:
-    from macs.data import folder
+    from macs.data import decoding
     from macs.data.checking import Bars, SplitCheck
     from macs.data.download import Got
     from macs.data.loading import CatalogRow
@@ -115,7 +115,7 @@ def bars(*columns: ProgressColumn) -> "Iterator[Bars]":
     layout = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
     with Progress(*layout, console=console, disable=not console.is_terminal, transient=True) as progress:
 
-        def bar(title: str) -> "folder.Progress":
+        def bar(title: str) -> "decoding.Progress":
             task = progress.add_task(title, total=None)
 
             def update(done: int, total: int) -> None:

@@ -10,6 +10,7 @@ from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
     from macs.data import ImageSet, Preparation
+    from macs.evaluation import Evaluation, Ranking
 
 FIT_IMAGES = 10_000
 
@@ -19,7 +20,8 @@ def evaluate(
     run: Path | None = None,
     /,
     *,
-    ood: Annotated[list[str], Several],
+    ood: Annotated[list[str] | None, Several] = None,
+    benchmark: str | None = None,
     detector: Path | None = None,
     net: str | None = None,
     checkpoint: Path | None = None,
@@ -52,7 +54,10 @@ def evaluate(
     run
         Folder of a finished run.
     ood
-        OOD test sets: names from `macs data list`, folders of images, or .npy files.
+        OOD test sets: names from `macs data list`, folders of images, lists of image files, or .npy files.
+    benchmark
+        Measure on the sets of a public benchmark instead, by its own protocol, with --data as the folder of its lists
+        and pictures: openood-cifar10, openood-cifar100, openood-imagenet200, openood-imagenet (docs/data.md).
     detector
         File from `macs calibrate` or `macs export`, instead of a network. If its network or score are your own, name
         them with --net and --score as module:Class.
@@ -88,13 +93,21 @@ def evaluate(
     """
     from macs.data import load
     from macs.data.loading import load_held_out
+    from macs.evaluation import benchmarks
     from macs.evaluation.protocol import Protocol, check_fit_images
     from macs.metrics import shown
 
     protocol = Protocol(trials, share, seed, fpr_rule)
     shown(metrics)
     check_fit_images(fit_images)
+    public = None if benchmark is None else benchmarks.get(benchmark)
+    if public is not None and (ood or id is not None):
+        raise MacsError(f"The benchmark {public.name} has its own sets; leave out --ood and --id.")
+    if public is None and not ood:
+        raise MacsError("Name OOD test sets with --ood, or a public benchmark with --benchmark.")
     if detector is not None:
+        if benchmark is not None:
+            raise MacsError("--benchmark measures a network; for a detector, name the sets with --id and --ood.")
         refuse_beside_detector(
             run=run,
             checkpoint=checkpoint,
@@ -105,7 +118,7 @@ def evaluate(
             score=bool(settings) or len(score or ()) > 1,
         )
         file = detector_file(detector, net, score[0] if score else None, provider)
-        test, sets = detector_sets(file.label, id, ood, data)
+        test, sets = detector_sets(file.label, id, ood or [], data)
         evaluation = file.open().evaluate(test, sets, **asdict(protocol))
         value = {"net": file.label.net, "detector": str(detector), **evaluation.as_dict()}
         show(evaluation.table(metrics), value, json)
@@ -114,10 +127,16 @@ def evaluate(
 
     from macs.training.trained import open_trained, refuse_trained_on_all
 
-    trained = open_trained(run, net=net, checkpoint=checkpoint, id=id, size=size, normalisation=normalisation)
-    refuse_trained_on_all(trained, id)
-    test = load(trained.id, "test", root=data, preparation=trained.preparation)
-    sets = {name: load(name, "test", root=data, preparation=trained.preparation, labelled=False) for name in ood}
+    trained = open_trained(
+        run, net=net, checkpoint=checkpoint, id=benchmark or id, size=size, normalisation=normalisation
+    )
+    refuse_trained_on_all(trained, benchmark or id)
+    if public is not None:
+        trained = public.suited(trained) if run is None and size is None else trained
+        test, sets = public.sets(data, trained.preparation)
+    else:
+        test = load(trained.id, "test", root=data, preparation=trained.preparation)
+        sets = {n: load(n, "test", root=data, preparation=trained.preparation, labelled=False) for n in ood or ()}
 
     from macs import scores
     from macs.evaluation import evaluate_scores
@@ -131,13 +150,20 @@ def evaluate(
         test,
         sets,
         scorers,
-        train=lambda: _training_images(trained.id, data, trained.preparation),
-        held_out=lambda: load_held_out(trained.id, data, trained.preparation),
+        train=lambda: (
+            public.load("train", root=data, preparation=trained.preparation)
+            if public is not None
+            else _training_images(trained.id, data, trained.preparation)
+        ),
+        held_out=None if public else lambda: load_held_out(trained.id, data, trained.preparation),
         fit_images=fit_images,
         protocol=protocol,
         precision=precision,
     )
-    result = ranking.evaluations[0] if len(scorers) == 1 else ranking
+    if public is not None:
+        result: benchmarks.BenchmarkResult | Evaluation | Ranking = benchmarks.BenchmarkResult(public, ranking)
+    else:
+        result = ranking.evaluations[0] if len(scorers) == 1 else ranking
     value = {"net": trained.net, "checkpoint": str(trained.checkpoint), **result.as_dict()}
     show(result.table(metrics), value, json)
 

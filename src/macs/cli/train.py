@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import InitVar, asdict, field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import docstring_parser
 from cyclopts import Parameter
@@ -46,6 +46,10 @@ FINETUNE_DEFAULTS, PRETRAIN_DEFAULTS = FinetuneOptions(), PretrainOptions()
 
 Run = Annotated[str | None, Parameter(help="Folder to write [default: a folder in runs/ with a descriptive name].")]
 Resume = Annotated[bool, Flag, Parameter(help="Continue the interrupted run in that folder.")]
+Broken = Annotated[
+    Literal["stop", "skip"],
+    Parameter(help="An image in a folder or list that cannot be read ends the command, or is reported and left out."),
+]
 RecipeFile = Annotated[Path | None, Parameter(help="A recipe.toml to start from; options given here override it.")]
 
 
@@ -56,6 +60,7 @@ def pretrain(
     recipe: RecipeFile = None,
     run: Run = None,
     data: Data = None,
+    broken: Broken = "stop",
     resume: Resume = False,
     json: Json = False,
 ) -> None:
@@ -63,7 +68,7 @@ def pretrain(
     wanted = wanted_from(PRETRAINING_OPTIONS, recipe, options)
     if wanted.method != PRETRAINING_OPTIONS.method:
         raise MacsError(f"{recipe} is a recipe for {wanted.method}; use it with `macs finetune`, or name another.")
-    _train(wanted, run, data, resume, json, from_scratch=True)
+    _train(wanted, run, data, broken, resume, json, from_scratch=True)
 
 
 @app.command
@@ -73,11 +78,12 @@ def finetune(
     recipe: RecipeFile = None,
     run: Run = None,
     data: Data = None,
+    broken: Broken = "stop",
     resume: Resume = False,
     json: Json = False,
 ) -> None:
     """Fine-tune a classifier with its own images and auxiliary outliers. The defaults are the paper's protocol."""
-    _train(wanted_from(TrainingOptions(), recipe, options), run, data, resume, json, from_scratch=False)
+    _train(wanted_from(TrainingOptions(), recipe, options), run, data, broken, resume, json, from_scratch=False)
 
 
 def wanted_from(base: TrainingOptions, file: Path | None, options: Any) -> TrainingOptions:
@@ -94,7 +100,13 @@ def _same_path(first: Path, second: Path) -> bool:
 
 
 def _train(
-    wanted: TrainingOptions, run: str | None, data: Path | None, resume: bool, as_json: bool, from_scratch: bool
+    wanted: TrainingOptions,
+    run: str | None,
+    data: Path | None,
+    broken: Literal["stop", "skip"],
+    resume: bool,
+    as_json: bool,
+    from_scratch: bool,
 ) -> None:
     from macs.data import load
     from macs.training.runs import RunFolder, run_name
@@ -104,13 +116,13 @@ def _train(
     name = run_name(wanted.id, wanted.net, wanted.method, *margin, f"seed{recipe.seed}")
     folder = RunFolder(user_path(Path("runs") / name if run is None else run))
     folder.check_writable()
-    train = load(wanted.id, "train", root=data, size=wanted.size)
+    train = load(wanted.id, "train", root=data, size=wanted.size, broken=broken)
 
     from macs import methods, training
 
     outliers = None
     if methods.build(wanted.method, recipe.options).needs_outliers:
-        outliers = load(wanted.outliers, "train", root=data, size=wanted.size, labelled=False)
+        outliers = load(wanted.outliers, "train", root=data, size=wanted.size, labelled=False, broken=broken)
     net = wanted.starting_net(classes=len(train.classes))
     if not (wanted.checkpoint or from_scratch or resume):
         warn("There is no --checkpoint, so training starts from random weights; `macs pretrain` gives better ones.")

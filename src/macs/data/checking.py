@@ -7,12 +7,10 @@ from typing import Literal
 
 from macs.core.errors import MacsError
 from macs.core.files import kind_of
-from macs.data.ahead import DECODERS, map_ahead
 from macs.data.dataset import Dataset, Remote, Source
-from macs.data.folder import BLOCK, Progress
+from macs.data.decoding import FilePictures, Progress, unreadable
 from macs.data.loading import available, data_root, dataset_called
-from macs.data.pictures import open_rgb
-from macs.data.walking import walk
+from macs.data.walking import walk_names
 
 Status = Literal["complete", "partial", "larger", "broken", "missing"]
 Bars = Callable[[str], Progress]  # a title -> the callback that shows the progress of the work
@@ -99,32 +97,11 @@ def read_parts(
 
 def check_folder(folder: Path, progress: Progress, thorough: bool) -> tuple[int, list[str]]:
     """The number of readable images below a folder, and why the others cannot be read."""
-    files = list(walk(folder))
+    files = list(walk_names(folder))
     sentences = [trouble for _, trouble in files if trouble]
-    pictures = [path for path, trouble in files if not trouble]
-    if not thorough:
-        return len(pictures), sentences
-
-    def unreadable_in_block(start: int) -> list[str]:
-        return [why for path in pictures[start : start + BLOCK] if (why := unreadable(path))]
-
-    readable = len(pictures)
-    starts = range(0, len(pictures), BLOCK)
-    blocks = map_ahead(unreadable_in_block, starts, threads=DECODERS, ahead=2 * DECODERS)
-    for start, broken in zip(starts, blocks, strict=True):
-        sentences += broken
-        readable -= len(broken)
-        progress(min(start + BLOCK, len(pictures)), len(pictures))
-    return readable, sentences
-
-
-def unreadable(picture: Path) -> str:
-    """Why an image cannot be read; empty if it can."""
-    try:
-        open_rgb(picture)
-    except MacsError as error:
-        return str(error)
-    return ""
+    names = [name for name, trouble in files if not trouble]
+    broken = unreadable(FilePictures(folder, names), progress) if thorough else {}
+    return len(names) - len(broken), [*sentences, *broken.values()]
 
 
 def differing(file: Path, remote: Remote) -> str:

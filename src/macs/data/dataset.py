@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from macs.core.errors import MacsError
 from macs.core.files import kind_of
-from macs.data.folder import Progress
+from macs.data.decoding import Progress
 from macs.data.imageset import ImageSet
 from macs.data.preparation import DEFAULT, Preparation
 
@@ -56,6 +56,7 @@ class Source:
     files: tuple[Path, ...]
     preparation: Preparation = DEFAULT
     progress: Progress | None = None
+    labelled: bool = True  # False if labels are not wanted; a reader may still give them
 
     @property
     def size(self) -> int:
@@ -83,7 +84,12 @@ class Dataset:
     by_hand: str = ""  # how to get the files if their authors ask for a registration
 
     def read(
-        self, root: Path, split: str, preparation: Preparation = DEFAULT, progress: Progress | None = None
+        self,
+        root: Path,
+        split: str,
+        preparation: Preparation = DEFAULT,
+        progress: Progress | None = None,
+        labelled: bool = True,
     ) -> ImageSet:
         if split not in self.splits:
             raise MacsError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}.")
@@ -92,7 +98,7 @@ class Dataset:
         files = self.find(root, split)
         if files is None:
             raise self.missing(root, split)
-        images = self.reader(Source(split, files, preparation, progress))
+        images = self.reader(Source(split, files, preparation, progress, labelled))
         return replace(images.prepared(preparation), name=self.name, mirror=self.mirror)
 
     def installed(self) -> bool:

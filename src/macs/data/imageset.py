@@ -15,11 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from macs.core.errors import MacsError
 from macs.core.files import input_folder, user_path
+from macs.data.decoding import Broken, FilePictures, PicturePixels, Progress, readable_files
 from macs.data.fingerprint import fingerprint, short_hash
-from macs.data.folder import FolderPixels, Progress, images_under, labels_by_folder
+from macs.data.folder import images_under, labels_by_folder
+from macs.data.hf_datasets import PREFIX, HFPictures, image_column, label_column, open_hf, read_labels, split_of
+from macs.data.lists import ImageList
 from macs.data.pixels import Pixels, Resized, Subset, check_images
 from macs.data.preparation import Preparation, preparation_from
 from macs.data.spec import IN_MEMORY, DataSpec, Part
+from macs.data.torch_datasets import DatasetPictures, listed_classes
 from macs.data.walking import printable_name
 
 MAX_CLASSES = 1_000_000  # a label beyond this is not a class number
@@ -67,7 +71,7 @@ class ImageSet:
         if labels is None:
             return cls(name, pixels, None, class_names(name, classes), mirror)
         numbers = whole_numbers(name, labels)
-        names = class_names(name, classes) or tuple(map(str, range(numbers.max(initial=-1) + 1)))
+        names = class_names(name, classes) or numbers_as_names(numbers)
         return cls(name, pixels, numbers, names, mirror)
 
     @classmethod
@@ -79,6 +83,7 @@ class ImageSet:
         name: str = "",
         labelled: bool = True,
         mirror: bool = True,
+        broken: Broken = "stop",
         progress: Progress | None = None,
         preparation: Preparation | None = None,
     ) -> ImageSet:
@@ -88,12 +93,17 @@ class ImageSet:
 
         The folders directly inside it name the classes, as for torchvision's ImageFolder; there are no labels if there
         are no such folders, or if `labelled` is False. Small folders are decoded at once, larger ones as they are used.
+
+        An image that cannot be read is an error; with `broken="skip"`, all images are first read once, and those that
+        cannot be read are left out with one warning.
         """
         folder, preparation = input_folder(path), preparation_from(size, preparation)
         names = images_under(folder)
+        names = [names[i] for i in readable_files(folder, names, broken, folder, progress)]
         labels, classes = labels_by_folder(folder, names) if labelled else (None, ())
-        pixels = FolderPixels(folder, names, preparation, progress)
-        files, origin = tuple(map(printable_name, names)), DataSpec(printable_name(path), labelled=labelled)
+        pixels = PicturePixels(FilePictures(folder, names), preparation, progress)
+        files = tuple(map(printable_name, names))
+        origin = DataSpec(printable_name(path), labelled=labelled, broken=broken)
         name = name or folder.resolve().name
         return cls(name, pixels, labels, classes, mirror, files, origin, preparation.geometry)
 
@@ -109,7 +119,108 @@ class ImageSet:
         """The images in the given files, in the given order, without labels."""
         names = [str(user_path(path)) for path in ([paths] if isinstance(paths, str | Path) else paths)]
         preparation, files = preparation_from(size, preparation), tuple(map(printable_name, names))
-        return cls(name, FolderPixels(Path(), names, preparation), files=files, preparation=preparation.geometry)
+        pixels = PicturePixels(FilePictures(Path(), names), preparation)
+        return cls(name, pixels, files=files, preparation=preparation.geometry)
+
+    @classmethod
+    def from_list(
+        cls,
+        file: str | Path,
+        size: int | None = None,
+        *,
+        root: str | Path | None = None,
+        classes: Sequence[str] = (),
+        name: str = "",
+        labelled: bool = True,
+        mirror: bool = True,
+        broken: Broken = "stop",
+        progress: Progress | None = None,
+        preparation: Preparation | None = None,
+    ) -> ImageSet:
+        """The images of a text file with the path of a picture and its label on each line, in their order.
+
+        Paths start from `root`, else from the list's own folder. Labels are class numbers or class names; `classes`, or
+        a file classes.txt beside the list, gives the names of the classes in their order. `broken` is that of
+        `from_folder`.
+        """
+        images, preparation = ImageList.read(file), preparation_from(size, preparation)
+        base = images.file.parent if root is None else input_folder(root)
+        images.check_files(base)
+        labels, names = images.numbered(class_names(str(file), classes)) if labelled else (None, ())
+        kept = readable_files(base, images.paths, broken, images.file, progress)
+        paths, labels = [images.paths[i] for i in kept], None if labels is None else labels[kept]
+        pixels = PicturePixels(FilePictures(base, paths), preparation, progress)
+        start = "" if root is None else printable_name(root)
+        origin = DataSpec(printable_name(file), base=start, labelled=labelled, broken=broken)
+        files = tuple(map(printable_name, paths))
+        return cls(name or images.file.stem, pixels, labels, names, mirror, files, origin, preparation.geometry)
+
+    @classmethod
+    def from_dataset(
+        cls,
+        dataset: Any,
+        size: int | None = None,
+        *,
+        classes: Sequence[str] = (),
+        name: str = "",
+        labelled: bool = True,
+        mirror: bool = True,
+        source: str = "",
+        progress: Progress | None = None,
+        preparation: Preparation | None = None,
+    ) -> ImageSet:
+        """The images of a map-style dataset of torch, torchvision or anyone, with its labels and `dataset.classes`.
+
+        Items are a picture, or a picture and its class number; pictures are PIL images, or uint8 arrays or tensors.
+        `source` is the name or path by which `macs.data.load` finds the same images; without it the set cannot be
+        loaded again from its spec.
+        """
+        name, preparation = name or type(dataset).__name__, preparation_from(size, preparation)
+        pictures = DatasetPictures(dataset, name)
+        pictures.check_repeatable()
+        labels = pictures.labels() if labelled else None
+        numbers = None if labels is None else whole_numbers(name, labels)
+        names = class_names(name, classes) or listed_classes(dataset) or numbers_as_names(numbers)
+        pixels = PicturePixels(pictures, preparation, progress)
+        origin = DataSpec(source, labelled=labelled) if source else IN_MEMORY
+        return cls(name, pixels, numbers, names, mirror, (), origin, preparation.geometry)
+
+    @classmethod
+    def from_hf(
+        cls,
+        dataset: Any,
+        split: str = "test",
+        size: int | None = None,
+        *,
+        image: str = "",
+        label: str = "",
+        name: str = "",
+        labelled: bool = True,
+        mirror: bool = True,
+        progress: Progress | None = None,
+        preparation: Preparation | None = None,
+    ) -> ImageSet:
+        """The images of a Hugging Face dataset: the dataset itself, or a folder, or its name on the hub.
+
+        `image` and `label` name columns; without them, the columns are found by their types, Image and ClassLabel.
+        """
+        origin, preparation = IN_MEMORY, preparation_from(size, preparation)
+        if isinstance(dataset, str | Path):
+            source = str(dataset) if str(dataset).startswith(PREFIX) else f"{PREFIX}{dataset}"
+            name = name or source
+            dataset, column = open_hf(source, split)
+            label = label or column
+            if not image and label == column:
+                origin = DataSpec(printable_name(source), split, labelled=labelled)
+        name = name or type(dataset).__name__
+        dataset = split_of(dataset, split, name)
+        pictures = HFPictures(dataset, image_column(dataset, image, name), name)
+        column = label_column(dataset, label, name) if labelled else ""
+        labels, names = read_labels(dataset, column, name) if column else (None, ())
+        numbers = None if labels is None else whole_numbers(name, labels)
+        pixels = PicturePixels(pictures, preparation, progress)
+        classes = tuple(names) or numbers_as_names(numbers)
+        return cls(name, pixels, numbers, classes, mirror, (), origin, preparation.geometry)
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -220,6 +331,11 @@ def whole_numbers(name: str, labels: ArrayLike) -> NDArray[np.int64]:
     if numbers.max(initial=0) >= MAX_CLASSES:
         raise MacsError(f"{name} has the label {numbers.max()}, which no class can have; count labels from 0.")
     return numbers.astype(np.int64, copy=False)
+
+
+def numbers_as_names(labels: NDArray[np.int64] | None) -> tuple[str, ...]:
+    """Class names for labels that have none: 0, 1, 2, ..."""
+    return () if labels is None else tuple(map(str, range(labels.max(initial=-1) + 1)))
 
 
 def class_names(name: str, classes: Sequence[str]) -> tuple[str, ...]:

@@ -1,21 +1,22 @@
 """From the name of a dataset, or a path, to its images."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import input_folder, kind_of, user_path
-from macs.core.registry import unknown
+from macs.core.registry import unknown, users_code
 from macs.data.catalog import catalog
-from macs.data.dataset import Dataset, Role
-from macs.data.folder import Progress
+from macs.data.dataset import Dataset, Role, Source, Split
+from macs.data.decoding import Broken, Progress
+from macs.data.hf_datasets import PREFIX, splits_of
 from macs.data.imageset import ImageSet
+from macs.data.lists import base_of
 from macs.data.preparation import Preparation, preparation_from
 from macs.data.readers import read_npy
 from macs.data.spec import DataSpec
@@ -44,16 +45,30 @@ def available() -> list[str]:
 
 
 def dataset_called(name: str) -> Dataset:
-    """The dataset of this name in the catalogue, or of the user's own as 'module:Name'."""
+    """The dataset of this name in the catalogue, or of the user's own as 'module:Name'.
+
+    The user's own is a dataset of the catalogue's kind, or a function of the split that returns a map-style dataset.
+    """
     entry = catalog[name]
-    if not isinstance(entry, Dataset):  # 'module:Name' may be anything
-        raise MacsError(f"{name} is not a dataset; decorate its reader with @macs.data.catalog.dataset(...).")
-    return entry
+    if isinstance(entry, Dataset):
+        return entry
+    if not callable(entry):
+        raise MacsError(f"{name} is not a dataset; let it be a function of the split that returns one.")
+
+    def reader(source: Source) -> ImageSet:
+        with users_code(f"{name}({source.split!r}) fails"):
+            made = entry(source.split)
+        return ImageSet.from_dataset(
+            made, name=name, labelled=source.labelled, preparation=source.preparation, progress=source.progress
+        )
+
+    splits = {split: Split(images=0) for split in SPLITS}
+    return Dataset(name, name, "id", splits, home="", licence="", citation="", reader=reader)
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a name or a path refers to: a dataset of the catalogue, a folder of images, or a file of images."""
+    """What a name or a path refers to: a dataset of the catalogue or of Hugging Face, a folder, a list or a file."""
 
     spec: str | Path
 
@@ -62,16 +77,20 @@ class Place:
         return user_path(self.spec)
 
     @property
-    def kind(self) -> Literal["dataset", "folder", "file"] | None:
+    def kind(self) -> Literal["dataset", "hf", "folder", "list", "file"] | None:
         """None if nothing has that name."""
         if not isinstance(self.spec, str | Path):
             raise MacsError(f"Images are given by a name or a path, not by a value of type {type(self.spec).__name__}.")
         if self.spec in available():
             return "dataset"
+        if isinstance(self.spec, str) and self.spec.startswith(PREFIX):
+            return "hf"
         file_kind = kind_of(self.path)
         if file_kind is None:
             return "dataset" if isinstance(self.spec, str) and ":" in self.spec else None
-        return "folder" if file_kind == "a folder" else "file"
+        if file_kind == "a folder":
+            return "folder"
+        return "list" if self.path.suffix == ".txt" else "file"
 
     @property
     def dataset(self) -> Dataset:
@@ -82,12 +101,14 @@ class Place:
         """Its splits; none if all of its images are one set."""
         if self.kind == "dataset":
             return list(self.dataset.splits)
+        if self.kind == "hf":
+            return splits_of(str(self.spec))
         return [name for name in SPLITS if kind_of(self.path / name) == "a folder"]
 
     @property
     def undivided(self) -> bool:
-        """Whether it is a folder without splits: a network trained on it has seen all of its images."""
-        return self.kind == "folder" and not self.splits
+        """Whether its images can train a network and are one set, so that the network has seen all of them."""
+        return self.kind in ("folder", "list", "hf") and not self.splits
 
     @property
     def unseen(self) -> str:
@@ -113,51 +134,90 @@ def load(
     *,
     labelled: bool = True,
     preparation: Preparation | None = None,
+    base: str | Path | None = None,
+    broken: Broken = "stop",
 ) -> ImageSet:
-    """The images of a dataset of the catalogue, of a .npy file, or of a folder, at `size` x `size` (32 x 32).
+    """The images at `size` x `size` (32 x 32) of a dataset of the catalogue or of Hugging Face (hf/NAME), of a folder,
+    of an image list (.txt) or of a .npy file.
 
-    If a folder has folders called train, val or test, the one that `split` names is read; any other folder and a .npy
-    file are one set, whatever the split. The folders inside are the classes, unless `labelled` is False, as is right
-    for outliers: then images may lie anywhere. An empty `split` reads a folder as it is, divided or not.
+    If a folder has folders called train, val or test, the one that `split` names is read; any other folder, a list and
+    a .npy file are one set, whatever the split. The folders inside are the classes, unless `labelled` is False, as is
+    right for outliers: then images may lie anywhere. An empty `split` reads a folder as it is, divided or not. The
+    paths of a list start from `base`, else from the list's own folder or from the data root. With `broken="skip"`,
+    files in a folder or a list that cannot be read are left out with one warning.
     `preparation=net.preparation`, instead of `size`, prepares the images as a network expects them. As images are
     decoded, `progress(done, total)` is called. The set is named by `spec`, so that its name loads it again.
     """
     place, preparation = Place(spec), preparation_from(size, preparation)
     if place.kind == "dataset":
-        images = place.dataset.read(data_root(root), split, preparation, progress)
+        images = place.dataset.read(data_root(root), split, preparation, progress, labelled)
     else:
-        images = _load(place, split, preparation, progress, labelled)
-    origin = DataSpec(printable_name(spec), split if place.splits else "", labelled=labelled)
+        images = _load(place, split, root, preparation, progress, labelled, base, broken)
+    origin = DataSpec(
+        printable_name(spec),
+        split if place.splits else "",
+        base=printable_name(base or ""),
+        labelled=labelled,
+        broken=images.origin.broken,
+    )
     return replace(images, name=str(spec), origin=origin)
 
 
-def _load(place: Place, split: str, preparation: Preparation, progress: Progress | None, labelled: bool) -> ImageSet:
-    """Load a folder or a file."""
+def _load(
+    place: Place,
+    split: str,
+    root: str | Path | None,
+    preparation: Preparation,
+    progress: Progress | None,
+    labelled: bool,
+    base: str | Path | None,
+    broken: Broken,
+) -> ImageSet:
+    """Load a folder, a list, a file, or a dataset of Hugging Face."""
     path = place.path
     if place.kind is None:
         if isinstance(place.spec, Path) or len(path.parts) > 1 or path.suffix:
             names = ", ".join(available())
             raise MacsError(f"There is no file or folder {path}; check the path, or name one of: {names}.")
         raise unknown("dataset", place.spec, available())
-    if split not in ("", *SPLITS):
+    if place.kind != "hf" and split not in ("", *SPLITS):
         raise unknown("split", split, list(SPLITS))
+    if place.kind == "file":
+        if path.suffix != ".npy":
+            raise MacsError(
+                f"Cannot load {path}: give a folder of images, a list (.txt), a .npy file or the name of a dataset."
+            )
+        return ImageSet(path.name, read_npy(path)).prepared(preparation)
     if place.kind == "folder":
         folder = place.folder(split)
-        images = ImageSet.from_folder(folder, labelled=labelled, progress=progress, preparation=preparation)
-        if split == "train" and images.labels is not None:
-            check_classes(folder, images.classes, images.labels)
-        return images
-    if path.suffix != ".npy":
-        raise MacsError(f"Cannot load {path}: give a folder of images, a .npy file or the name of a dataset.")
-    return ImageSet(path.name, read_npy(path)).prepared(preparation)
+        images = ImageSet.from_folder(
+            folder, labelled=labelled, broken=broken, progress=progress, preparation=preparation
+        )
+        where = f"class folder {folder}/"
+    elif place.kind == "list":
+        start = base_of(path, [path.parent, data_root(root)]) if base is None else base
+        images = ImageSet.from_list(
+            path, root=start, labelled=labelled, broken=broken, progress=progress, preparation=preparation
+        )
+        where = f"class of {path} called "
+    else:
+        images = ImageSet.from_hf(place.spec, split, labelled=labelled, progress=progress, preparation=preparation)
+        where = f"class of {place.spec} called "
+    if split == "train":
+        check_classes(images, where)
+    return images
 
 
-def check_classes(folder: Path, classes: Sequence[str], labels: NDArray[np.int64]) -> None:
-    """Refuse a training class without images: the network would have an output that it never learns."""
-    counts = np.bincount(labels, minlength=len(classes))
-    if not counts.all():
-        empty = folder / classes[int(counts.argmin())]
-        raise MacsError(f"The class folder {empty} holds no images to train on; fill it, or remove it.")
+def check_classes(images: ImageSet, where: str) -> None:
+    """Refuse a training class without images, whose output the network would never learn; warn of one with a single."""
+    if images.labels is not None:
+        counts = np.bincount(images.labels, minlength=len(images.classes))
+        if not counts.all():
+            empty = images.classes[int(counts.argmin())]
+            raise MacsError(f"The {where}{empty} holds no images to train on; fill it, or remove it.")
+        if (single := np.flatnonzero(counts == 1)).size:
+            others = f" So do {single.size - 1:,} others." if single.size > 1 else ""
+            warn(f"The {where}{images.classes[single[0]]} holds one image, from which no class can be learned.{others}")
 
 
 def load_unseen(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
 
 # Only formats that hold pixels and nothing to execute: Pillow would otherwise hand an EPS to Ghostscript.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+STRIP = 8  # a picture with sides of a larger ratio would take much memory if all of it were resized
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
 
 
@@ -70,14 +71,21 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def fit(image: Image.Image, size: int, resize: int = 0, interpolation: str = "bilinear") -> NDArray[np.uint8]:
     """The shorter side resized to `resize`, or else to `size`, then the centre cropped: size x size x 3.
 
-    Only the pixels inside the crop are computed. They differ by at most one grey level, or two if `resize` is not
-    `size`, from torchvision's Resize(resize) and CenterCrop(size), which the published numbers were computed with.
+    These are exactly the pixels of torchvision's Resize(resize) and CenterCrop(size), which the published numbers were
+    computed with. Of a long strip, only the pixels inside the crop are computed, which differ by up to two grey levels.
     """
+    from PIL import Image
+
     shorter = resize or size
     if image.size == (size, size) == (shorter, shorter):
         return np.asarray(image)
-    (left, right), (top, bottom) = (crop_span(edge, min(image.size), shorter, size) for edge in image.size)
-    return resized(image, (left, top, right, bottom), size, interpolation)
+    if max(image.size) > STRIP * min(image.size):
+        (left, right), (top, bottom) = (crop_span(edge, min(image.size), shorter, size) for edge in image.size)
+        return resized(image, (left, top, right, bottom), size, interpolation)
+    width, height = (int(shorter * edge / min(image.size)) for edge in image.size)
+    whole = image.resize((width, height), Image.Resampling[interpolation.upper()])
+    x, y = round((width - size) / 2), round((height - size) / 2)
+    return np.asarray(whole.crop((x, y, x + size, y + size)))
 
 
 def resized(

@@ -10,7 +10,7 @@ from macs.core import settings
 from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
-    from macs.data.folder import Progress
+    from macs.data.decoding import Progress
     from macs.data.imageset import ImageSet
     from macs.data.preparation import Preparation
 
@@ -34,10 +34,12 @@ class Part:
 class DataSpec:
     """Where images come from; it survives a round trip through JSON, and its fingerprint identifies the images."""
 
-    source: str  # a name in the catalogue, a path as the user wrote it, or MEMORY
+    source: str  # a name in the catalogue, hf/... for Hugging Face, a path as the user wrote it, or MEMORY
     split: str = ""  # empty if the source has no splits
+    base: str = ""  # the folder that the paths of an image list start from, if the user named one
     parts: tuple[Part, ...] = ()  # successive draws from the split; none: all of it
     labelled: bool = True  # False if the folders inside a folder are not classes
+    broken: Literal["stop", "skip"] = "stop"  # skip: files that could not be read were left out
     mirror: bool = True  # whether the images may be flipped
     images: int = 0
     whole: int = 0  # images of the whole split
@@ -85,7 +87,16 @@ class DataSpec:
                 f"{self} were chosen by hand, and only a hash of their positions is recorded; "
                 "load the whole set and choose them again."
             )
-        images = load(self.source, self.split, root, progress=progress, labelled=self.labelled, preparation=preparation)
+        images = load(
+            self.source,
+            self.split,
+            root,
+            progress=progress,
+            labelled=self.labelled,
+            preparation=preparation,
+            base=self.base or None,
+            broken=self.broken,
+        )
         images = replace(images, mirror=self.mirror)
         for part in self.parts:
             images = images.split(part.count, part.seed)[part.side == "rest"]

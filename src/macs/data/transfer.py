@@ -13,7 +13,7 @@ import urllib3
 
 from macs.core.errors import MacsError
 from macs.core.version import __version__
-from macs.data.folder import Progress
+from macs.data.decoding import Progress
 
 CHUNK = 2**18  # bytes written at a time
 TIMEOUT = 30.0  # seconds without a byte

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO
 
 from macs.core.errors import MacsError
-from macs.data.folder import Progress
+from macs.data.decoding import Progress
 
 # Besides their own errors, tarfile and zipfile pass on others, such as those of names that cannot be decoded.
 DAMAGED = (

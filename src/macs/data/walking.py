@@ -27,23 +27,28 @@ class FoundFile(NamedTuple):
 
 def walk(folder: Path) -> Iterator[FoundFile]:
     """Every image below a folder; hidden files are skipped, and links are followed unless they lead back up."""
+    return (FoundFile(folder / name, trouble) for name, trouble in walk_names(folder))
+
+
+def walk_names(folder: Path) -> Iterator[tuple[str, str]]:
+    """The same as relative names, with / between their parts, and troubles: a million names take few seconds."""
     start = os.path.realpath(folder)
-    levels = {start: (folder, entries(folder))}  # from the top folder down to the current one
+    levels = {start: ("", entries(folder))}  # from the top folder down to the current one
     while levels:
-        path, rest = levels[next(reversed(levels))]
+        above, rest = levels[next(reversed(levels))]
         try:
             entry = next(rest, None)
         except OSError as error:
-            yield FoundFile(path, f"Cannot list the folder {path}: {reason(error)}.")
+            yield above, f"Cannot list the folder {folder / above}: {reason(error)}."
             entry = None
         if entry is None:
             levels.popitem()
         elif is_folder(entry):
-            inner = os.path.realpath(path / entry.name)
+            inner = os.path.realpath(folder / above / entry.name)
             if inner not in levels and not leads_up(inner, start):
-                levels[inner] = (path / entry.name, entries(path / entry.name))
-        elif Path(entry.name).suffix.lower() in SUFFIXES:
-            yield FoundFile(path / entry.name)
+                levels[inner] = (f"{above}{entry.name}/", entries(folder / above / entry.name))
+        elif entry.name.lower().endswith(SUFFIXES):
+            yield above + entry.name, ""
 
 
 def folders_in(folder: Path) -> list[str]:
@@ -81,6 +86,8 @@ def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 def printable_name(path: str | Path) -> str:
     """A name that can be written as UTF-8; bytes and characters that cannot become \\x.. or \\u...."""
+    if isinstance(path, str) and path.isascii():
+        return path  # itself: of a million names there need not be a second copy
     try:
         return os.fsencode(path).decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # no file has such a name, but a user may still write it

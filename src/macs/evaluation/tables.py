@@ -12,6 +12,7 @@ from macs.metrics import Metric, available, get, mean_and_error, shown
 
 if TYPE_CHECKING:
     from macs.evaluation import Evaluation, Ranking
+    from macs.evaluation.benchmarks import BenchmarkResult
 
 
 def evaluation_tables(evaluation: "Evaluation", metrics: Sequence[str] | None = None) -> RenderableType:
@@ -68,6 +69,52 @@ def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> R
         threshold(best),
         "The sets here are test sets: after choosing a score by this table, measure it on others.",
     )
+
+
+def benchmark_tables(result: "BenchmarkResult", metrics: Sequence[str] | None = None) -> RenderableType:
+    """For each score all sets and the means of their groups; then the groups beside the published values."""
+    benchmark, evaluations = result.benchmark, result.ranking.evaluations
+    columns, first = shown(metrics or benchmark.metrics), evaluations[0]
+    tables = []
+    for evaluation in evaluations:
+        table = _table(f"{benchmark.name}, score {evaluation.score}: full sets", columns)
+        of = {each.name: each for each in evaluation.sets}
+        for group, names in benchmark.groups.items():
+            for name in names:
+                values = (percent(of[name].full[m.name]) for m in columns)
+                table.add_row(escape(name), f"{of[name].images:,}", *values)
+            means = (percent(result.mean(evaluation, group, m.name)) for m in columns)
+            table.add_row(f"[bold]{escape(group)} mean", "", *means)
+            table.add_section()
+        tables.append(table)
+    left_out = [escape(f"{name} is left out: {reason}") for name, reason in result.ranking.left_out.items()]
+    beside = [published_table(result), escape(benchmark.origin)] if benchmark.published else []
+    return Group(
+        escape(f"{first.images:,} ID images of {first.id}, accuracy {percent(first.accuracy)}%"),
+        *tables,
+        *left_out,
+        *conventions(columns),
+        threshold(first),
+        *beside,
+    )
+
+
+def published_table(result: "BenchmarkResult") -> RenderableType:
+    """The mean AUROC of each group: ours and the published one in separate columns, one row per score or method."""
+    groups, published = result.benchmark.groups, result.benchmark.published
+    ours = {evaluation.score: evaluation for evaluation in result.ranking.evaluations}
+    table = Table(title="Mean AUROC, computed here and published elsewhere", title_justify="left")
+    table.add_column("score or method")
+    for title in (*(f"{group}, here" for group in groups), *(f"{group}, published" for group in groups)):
+        table.add_column(escape(title), justify="right")
+    method_of = {method.lower(): method for method in published}
+    rest = [method for method in published if method.lower() not in ours]
+    for name in (*ours, *rest):
+        here = (percent(result.mean(ours[name], group, "auroc")) if name in ours else "" for group in groups)
+        values = published.get(method_of.get(name.lower(), ""), {})
+        there = (f"{values[group]:.2f}" if group in values else "" for group in groups)
+        table.add_row(escape(name), *here, *there)
+    return table
 
 
 def conventions(metrics: Sequence[Metric]) -> list[str]:

@@ -27,6 +27,7 @@ from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.files import write_text
 from macs.data import ImageSet, load
+from macs.data.fitness import same_classes
 from macs.data.loading import Place
 from macs.experiments.cells import Cell, Examination, Result
 from macs.experiments.engine import Engine, SerialEngine
@@ -294,6 +295,8 @@ def held_out(
     if elsewhere is not None:
         return train, read(elsewhere, "val" if "val" in Place(elsewhere).splits else "train")
     if "val" in Place(spec).splits:
-        return train, read(spec, "val")
+        validation = read(spec, "val")
+        same_classes(validation, train.classes, "its training images have")
+        return train, validation
     held, remaining = train.split(first, seed)
     return remaining, held

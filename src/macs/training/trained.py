@@ -58,9 +58,8 @@ class Trained:
         """The network, on the best device; an error if the images have other classes."""
         from macs.data.fitness import same_classes
 
-        network = self.network(len(images.classes) or None)
         same_classes(images, self.classes, f"{self.checkpoint} was trained for")
-        return network
+        return self.network(len(images.classes) or None)
 
 
 def open_trained(

@@ -1,0 +1,191 @@
+"""Public benchmarks: which images, groups and metrics a published table uses, so that our numbers can stand beside it.
+
+A file of this package registers the benchmarks of one publication. Their images are those of the publication's own
+lists, and its published values are never mixed with ours: they have columns of their own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from macs import metrics
+from macs.core.console import warn
+from macs.core.errors import MacsError
+from macs.core.registry import Registry
+from macs.data import ImageSet, Preparation
+from macs.data.lists import base_of
+from macs.data.loading import data_root
+from macs.evaluation.results import Evaluation, Ranking
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from torch import nn
+
+    from macs.scores import Score
+    from macs.training.trained import Trained
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """ID images, OOD sets in groups, and what was published for them."""
+
+    name: str
+    id: str  # name of the ID images in the lists
+    classes: int
+    groups: Mapping[str, tuple[str, ...]]  # group -> its OOD sets
+    validation: str  # OOD images to choose settings with
+    outliers: str  # OOD images to train with; empty if there are none
+    normalisation: str  # of the networks that were published with it
+    preparation: Preparation
+    lists: str  # the folder of the lists, each called SPLIT_SET.txt, below the data root
+    pictures: tuple[str, ...]  # folders below the data root that the paths in the lists may start from
+    metrics: tuple[str, ...]  # columns of its tables
+    official: Mapping[str, int]  # images of a list, by its name SPLIT_SET, where the number is known
+    published: Mapping[str, Mapping[str, float]]  # method -> group -> published AUROC in percent
+    origin: str  # what the published values are, as a sentence
+
+    def load(
+        self, split: str, name: str = "", root: str | Path | None = None, preparation: Preparation | None = None
+    ) -> ImageSet:
+        """The images of a list, by its split and set, for example ("test", "svhn"); without a name the ID images."""
+        folder, name = data_root(root), name or self.id
+        file = folder / self.lists / f"{split}_{name}.txt"
+        if not file.exists():
+            raise MacsError(
+                f"{self.name} needs the list {file}; name the folder that holds {self.lists} with --data or $MACS_DATA."
+            )
+        known = name == self.id
+        return ImageSet.from_list(
+            file,
+            root=base_of(file, [folder / each for each in self.pictures]),
+            classes=tuple(map(str, range(self.classes))) if known else (),
+            labelled=known,
+            name=name,
+            preparation=preparation or self.preparation,
+        )
+
+    def sets(
+        self, root: str | Path | None = None, preparation: Preparation | None = None
+    ) -> tuple[ImageSet, dict[str, ImageSet]]:
+        """The ID test images and the OOD test sets by name; `root` is the folder of the lists and the pictures."""
+        test = self.load("test", self.id, root, preparation)
+        ood = {name: self.load("test", name, root, preparation) for group in self.groups.values() for name in group}
+        self.warn_of_counts({self.id: test, **ood})
+        return test, ood
+
+    def suited(self, trained: "Trained") -> "Trained":
+        """A network without a run of ours, prepared and normalised as those that were published with the benchmark."""
+        normalisation = trained.normalisation or self.normalisation
+        return replace(trained, preparation=self.preparation, normalisation=normalisation)
+
+    def evaluate(
+        self,
+        net: "nn.Module",
+        scores: "Mapping[str, Score] | Sequence[str | Score]" = ("msp",),
+        root: str | Path | None = None,
+        *,
+        preparation: Preparation | None = None,
+        **options: Any,
+    ) -> "BenchmarkResult":
+        """Measure a network on all images of all sets; `options` are those of `evaluate_scores`."""
+        from macs.evaluation.networks import evaluate_scores
+
+        test, ood = self.sets(root, preparation)
+        train = partial(self.load, "train", self.id, root, preparation)
+        return BenchmarkResult(self, evaluate_scores(net, test, ood, scores, train=train, **options))
+
+    def warn_of_counts(self, sets: Mapping[str, ImageSet]) -> None:
+        """Warn of lists that have not the published number of images: their numbers cannot be compared."""
+        official = {name: self.official.get(f"test_{name}", len(images)) for name, images in sets.items()}
+        differ = [f"{name} ({len(sets[name]):,} of {n:,})" for name, n in official.items() if len(sets[name]) != n]
+        if differ:
+            warn(
+                f"Some lists of {self.name} do not have the published number of images, so the published values are "
+                f"no measure for these numbers: {', '.join(differ)}."
+            )
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """A network on a benchmark, by one or more scores; print it for tables, `as_dict()` for everything."""
+
+    benchmark: Benchmark
+    ranking: Ranking
+
+    def mean(self, evaluation: Evaluation, group: str, metric: str) -> float:
+        """The unweighted mean over the sets of a group."""
+        names = self.benchmark.groups[group]
+        return float(np.mean([result.full[metric] for result in evaluation.sets if result.name in names]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """All numbers as shares, score by score; the published ones apart."""
+        benchmark, first = self.benchmark, self.ranking.evaluations[0]
+        names = list(first.sets[0].full)
+        return {
+            "benchmark": benchmark.name,
+            "conventions": {
+                "unit": "shares between 0 and 1",
+                "confidence": "higher means ID",
+                "groups": "unweighted means over the sets of a group, on all images",
+                **{name: metrics.get(name).convention for name in names},
+                "fpr_rule": f"{first.protocol.fpr_rule} threshold",
+            },
+            "id": {"name": first.id, "images": first.images, "accuracy": first.accuracy},
+            "scores": {
+                evaluation.score: {
+                    "ood": {result.name: {"images": result.images, **result.full} for result in evaluation.sets},
+                    "groups": {
+                        group: {name: self.mean(evaluation, group, name) for name in names}
+                        for group in benchmark.groups
+                    },
+                }
+                for evaluation in self.ranking.evaluations
+            },
+            "left_out": self.ranking.left_out,
+            "published": {
+                "origin": benchmark.origin,
+                "auroc": {
+                    method: {group: round(value / 100, 6) for group, value in values.items()}
+                    for method, values in benchmark.published.items()
+                },
+            },
+        }
+
+    def table(self, metrics: Sequence[str] | None = None) -> "RenderableType":
+        """One table per score, and one with the published values beside ours."""
+        from macs.evaluation.tables import benchmark_tables
+
+        return benchmark_tables(self, metrics)
+
+    def __rich__(self) -> "RenderableType":
+        return self.table()
+
+    def __str__(self) -> str:
+        from macs.evaluation.tables import plain_text
+
+        return plain_text(self)
+
+
+_registry: Registry[Benchmark] = Registry("macs.evaluation.benchmarks", "benchmark")
+
+
+def register(benchmark: Benchmark) -> Benchmark:
+    """Add a benchmark under its name."""
+    return _registry(benchmark.name)(benchmark)
+
+
+def available() -> list[str]:
+    """The names of all benchmarks."""
+    return _registry.available()
+
+
+def get(name: str) -> Benchmark:
+    """The benchmark of that name, or the one that module:name points at."""
+    entry = _registry[name]
+    if not isinstance(entry, Benchmark):
+        raise MacsError(f"{name} is not a benchmark; make it a macs.evaluation.benchmarks.Benchmark.")
+    return entry
