@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from macs import nets
 from macs.core.devices import device_of
@@ -100,6 +100,7 @@ def know(
         known,
         logits=torch.cat(logits),
         features=torch.cat(features),
+        negative=negative_share(torch.cat(features)),
         labels=None if images.labels is None else torch.from_numpy(images.labels).to(known.weight.device),
         source=train.name,
     )
@@ -112,7 +113,7 @@ def last_layer(net: nn.Module, images: ImageSet) -> Known:
     was_training = net.training
     try:
         head, features, logits = nets.through_head(net.eval(), pixels)
-        if not isinstance(net, nets.Net):
+        if not nets.is_ours(net):
             logits = nets.logits_of(net, pixels)
         fits = features.shape[1] == head.in_features and torch.allclose(head(features), logits, rtol=1e-3, atol=1e-3)
     finally:
@@ -127,10 +128,17 @@ def last_layer(net: nn.Module, images: ImageSet) -> Known:
         logits=weight.new_empty(0, len(weight)),
         features=weight.new_empty(0, head.in_features),
         labels=None,
+        negative=negative_share(features),
         weight=weight,
         bias=weight.new_zeros(len(weight)) if head.bias is None else head.bias.detach().float().clone(),
         network=nets.weights_hash(net),
     )
+
+
+def negative_share(features: Tensor) -> float:
+    """The share of negative features in the sum of all absolute values."""
+    total = float(features.abs().sum())
+    return float(-features.clamp(max=0).sum()) / total if total else 0.0
 
 
 def ready(score: Score, net: nn.Module, network: str = "") -> Score:

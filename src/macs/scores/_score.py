@@ -8,11 +8,13 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.registry import Registry, unknown, users_code
 from macs.core.settings import check
 from macs.inference import Outputs
 
+SIGNED = 0.25  # a larger share of negative features is more than smooth activations such as GELU leave behind
 NETWORK = "network"  # the buffer with the hash of the network that a score is fitted to
 
 
@@ -29,6 +31,7 @@ class Known:
     weight: Tensor  # K x D, of the last layer
     bias: Tensor  # K, of the last layer
     source: str = ""  # name of the images
+    negative: float = 0.0  # share of negative ones in the sum of all features' absolute values
     network: str = ""  # hash of the network's weights; what is fitted here answers for no other network
 
     def __len__(self) -> int:
@@ -62,6 +65,10 @@ class Score(nn.Module):
     fitted_to: ClassVar[Literal["nothing", "last layer", "training images"]] = "nothing"
     """What it has to be shown first; the last layer is shown with the training images."""
 
+    if_signed: ClassVar[Literal["apply", "warn", "refuse"]] = "apply"
+    """What to do if many features are negative: nothing; warn, if its authors assume that none is, as after a ReLU; or
+    refuse, if its formula then makes no sense."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         """A plain @dataclass would replace these, and a torch module must stay hashable."""
         super().__init_subclass__(**options)
@@ -92,6 +99,7 @@ class Score(nn.Module):
                 f"{type(self).__name__} is fitted to ID training images and there are none; give them as `train`, "
                 "or choose a score that needs none."
             )
+        self._check_signs(known)
         with blamed(self):
             learnt = self.learn(known.detached())
         if set(learnt) != set(self.buffer_names()):
@@ -103,6 +111,18 @@ class Score(nn.Module):
         if known.network:
             fitted.register_buffer(NETWORK, torch.tensor([*bytes.fromhex(known.network)], dtype=torch.uint8))
         return fitted
+
+    def _check_signs(self, known: Known) -> None:
+        """Warn of a score that takes large features for active ones, or refuse it, if features have both signs."""
+        if self.if_signed == "apply" or known.negative <= SIGNED:
+            return
+        fact = f"{known.negative:.0%} of this network's features, by absolute value, are negative"
+        if self.if_signed == "refuse":
+            raise MacsError(
+                f"{type(self).__name__} takes the sum of an image's features as a measure of activity, but {fact} and "
+                "cancel the others; use another score."
+            )
+        warn(f"{type(self).__name__} was made for features that are never negative, but {fact}; expect little of it.")
 
     @property
     def fitted(self) -> bool:
