@@ -8,7 +8,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,9 +189,10 @@ def _network(name: str, label: DetectorLabel, state: "dict[str, Tensor]", path: 
         return nets.build(name, classes)
     if "/" not in name and any(int(number) > len(state) for number in re.findall("[0-9]{1,9}", name)):
         raise MacsError(f"{path} does not fit {name} with {classes} classes: it has {len(state)} tensors.")
-    with torch.device("meta"):  # shapes without memory
-        _fit(nets.build(name, classes, preparation=label.preparation), state, classes, path)
-    return nets.build(name, classes, preparation=label.preparation)
+    build = partial(nets.build, name, classes, preparation=label.preparation)
+    with suppress(nets.NoShapes), torch.device("meta"):  # shapes without memory
+        _fit(build(), state, classes, path)
+    return build()
 
 
 def _fit(network: "nn.Module", state: "dict[str, Tensor]", classes: int, path: str | Path) -> None:

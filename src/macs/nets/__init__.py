@@ -12,7 +12,7 @@ other nn.Module that returns logits works too: pass it, or name it as "module:Cl
 
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
 from macs.nets._checkpoints import class_names, load, recorded_preparation, save
-from macs.nets._library import PRETRAINED, LibraryNet
+from macs.nets._library import PRETRAINED, LibraryNet, NoShapes
 from macs.nets._names import available, build, net, usual_preparation
 from macs.nets._network import (
     Net,
@@ -35,6 +35,7 @@ __all__ = [
     "PRETRAINED",
     "LibraryNet",
     "Net",
+    "NoShapes",
     "Normalisation",
     "Normalise",
     "Preparation",

@@ -5,8 +5,8 @@ that is registered under the library's name. It imports the library only when on
 """
 
 import importlib
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -105,6 +105,22 @@ def library(package: str, extra: str) -> Any:
         raise MacsError(f"Networks called {extra}/... need {package}: pip install 'macs-ood[{extra}]'.")
     with users_code(f"{package} is installed but cannot be imported (does it fit torch {torch.__version__}?)"):
         return importlib.import_module(package)
+
+
+class NoShapes(MacsError):
+    """A library computes with weights while it builds a network, so that none can be built on the meta device."""
+
+
+@contextmanager
+def building(name: str) -> Iterator[None]:
+    """A guard around the building of a network: whatever the library raises becomes a MacsError."""
+    try:
+        with users_code(f"Cannot build {name}"):
+            yield
+    except MacsError as error:
+        if torch.get_default_device().type == "meta" and error.__cause__ is not None:
+            raise NoShapes(str(error)) from error
+        raise
 
 
 def no_such_model(name: str, model: str, known: Sequence[str]) -> MacsError:

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from macs.core.console import warn
-from macs.core.registry import unknown, users_code
+from macs.core.registry import unknown
 from macs.data.preparation import Preparation
 from macs.nets import net
-from macs.nets._library import LibraryNet, State, downloading, library, no_such_model, usable_preparation
+from macs.nets._library import LibraryNet, State, building, downloading, library, no_such_model, usable_preparation
 
 
 @net("timm")
@@ -20,7 +20,7 @@ class TimmNet(LibraryNet):
     examples: ClassVar = ("timm/resnet50",)
 
     def __init__(self, model: str, *, classes: int, size: int | None = None) -> None:
-        with users_code(f"Cannot build timm/{model}"):
+        with building(f"timm/{model}"):
             wrapped = _create(model, size, num_classes=classes)
         preparation = self.usual_preparation(model).at_size(size)
         super().__init__(f"timm/{model}", classes, wrapped, wrapped.get_classifier(), preparation)
