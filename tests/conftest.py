@@ -7,12 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from macs.data import ImageSet
 from tiny import noise, stripes
 
+# The only torchvision for our torch is built for CUDA; beside a CPU build of torch it does not load its own operators,
+# and then fails when it registers something for these two. No test calls them.
+TORCHVISION = torch.library.Library("torchvision", "FRAGMENT")
+for name in ("nms", "qnms"):
+    TORCHVISION.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "architectures" not in config.option.markexpr:
+        for item in items:
+            if item.get_closest_marker("architectures"):
+                item.add_marker(pytest.mark.skip(reason="takes minutes; pytest -m architectures runs it"))
     if not os.environ.get("MACS_DATA"):
         for item in items:
             if item.get_closest_marker("data"):

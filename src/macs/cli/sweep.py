@@ -75,12 +75,13 @@ def sweep(
     share_or_count = validation if validation < 1 else int(validation)
     name = run_name(wanted.id, "sweep", wanted.net, wanted.method)
     folder = output_folder(Path("runs") / name if run is None else run)
-    train, val = held_out(wanted.id, share_or_count, data, wanted.size)
+    preparation = wanted.preparation
+    train, val = held_out(wanted.id, share_or_count, data, preparation=preparation)
     outliers, other_outliers = held_out(
-        wanted.outliers, share_or_count, data, wanted.size, elsewhere=val_outliers, labelled=False
+        wanted.outliers, share_or_count, data, elsewhere=val_outliers, labelled=False, preparation=preparation
     )
-    test = load(wanted.id, "test", root=data, size=wanted.size) if ood else None
-    sets = {name: load(name, "test", root=data, size=wanted.size, labelled=False) for name in ood or []}
+    test = load(wanted.id, "test", root=data, preparation=preparation) if ood else None
+    sets = {name: load(name, "test", root=data, preparation=preparation, labelled=False) for name in ood or []}
 
     from macs.experiments.margins import sweep as choose_margin
 

@@ -28,7 +28,7 @@ def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
         if name not in without:
             hint = hints[name].type if isinstance(hints[name], InitVar) else hints[name]
             default_text = f" [default: {default}]" if default not in (None, "", {}) else ""
-            converter = whole_number if hint is int else None
+            converter = whole_number if hint in (int, int | None) else None
             parameter = Parameter(help=texts[name] + default_text, show_default=False, converter=converter)
             options.append((name, Annotated[hint | None, parameter], field(default=None)))
     return make_dataclass("Options", options, namespace={"__module__": __name__})
@@ -116,13 +116,14 @@ def _train(
     name = run_name(wanted.id, wanted.net, wanted.method, *margin, f"seed{recipe.seed}")
     folder = RunFolder(user_path(Path("runs") / name if run is None else run))
     folder.check_writable()
-    train = load(wanted.id, "train", root=data, size=wanted.size, broken=broken)
+    preparation = wanted.preparation
+    train = load(wanted.id, "train", root=data, preparation=preparation, broken=broken)
 
     from macs import methods, training
 
     outliers = None
     if methods.build(wanted.method, recipe.options).needs_outliers:
-        outliers = load(wanted.outliers, "train", root=data, size=wanted.size, labelled=False, broken=broken)
+        outliers = load(wanted.outliers, "train", root=data, preparation=preparation, labelled=False, broken=broken)
     net = wanted.starting_net(classes=len(train.classes))
     if not (wanted.checkpoint or from_scratch or resume):
         warn("There is no --checkpoint, so training starts from random weights; `macs pretrain` gives better ones.")

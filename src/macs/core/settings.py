@@ -57,7 +57,8 @@ class NotBlank:
 
 
 SIZE = 32  # default edge of images, in pixels
-Edge = Annotated[int, Span(1, 1024)]  # of square images, in pixels; a larger value is a typing error or an attack
+EDGE = Span(1, 1024)  # pixels; a larger value is a typing error or an attack
+Edge = Annotated[int, EDGE]  # of square images
 Weight = Annotated[float, Span(0, 1_000_000, usual=100)]  # of a term in a loss
 Name = Annotated[str, NotBlank()]
 

@@ -98,6 +98,12 @@ class Preparation:
         """The same preparation with another mean and std."""
         return replace(self, mean=values.mean, std=values.std)
 
+    def at_size(self, size: int | None) -> Preparation:
+        """The same preparation for images of another size, of which the crop takes the same share; None: this one."""
+        if size in (None, self.size):
+            return self
+        return replace(self, size=size, resize=size * self.resize // self.size)
+
     def changes(self, size: int) -> bool:
         """Whether it changes images of size x size pixels."""
         return not self.size == self.resize == size

@@ -8,7 +8,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +103,7 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
     )
     if len(state) + len(learnt) != len(tensors):
         raise MacsError(f"{path} holds tensors that are neither the network's nor the score's; calibrate anew.")
-    network = net if isinstance(net, nn.Module) else _network(net or label.net, len(label.classes), state, path)
+    network = net if isinstance(net, nn.Module) else _network(net or label.net, label, state, path)
     _fit(network, state, len(label.classes), path)
     for name, tensor in (state | learnt).items():
         if not tensor.isfinite().all():
@@ -179,18 +181,21 @@ def _filled(score: "Score", tensors: "dict[str, Tensor]", network: "nn.Module", 
     return filled
 
 
-def _network(name: str, classes: int, state: "dict[str, Tensor]", path: str | Path) -> "nn.Module":
+def _network(name: str, label: DetectorLabel, state: "dict[str, Tensor]", path: str | Path) -> "nn.Module":
     """A network by its name, built only once the weights are seen to fit: a forged name could ask for a giant one."""
     import torch
 
     from macs import nets
 
-    if ":" not in name:
-        if any(int(number) > len(state) for number in re.findall("[0-9]{1,9}", name)):
-            raise MacsError(f"{path} does not fit {name} with {classes} classes: it has {len(state)} tensors.")
-        with torch.device("meta"):  # shapes without memory
-            _fit(nets.build(name, classes), state, classes, path)
-    return nets.build(name, classes)
+    classes = len(label.classes)
+    if ":" in name:
+        return nets.build(name, classes)
+    if "/" not in name and any(int(number) > len(state) for number in re.findall("[0-9]{1,9}", name)):
+        raise MacsError(f"{path} does not fit {name} with {classes} classes: it has {len(state)} tensors.")
+    build = partial(nets.build, name, classes, preparation=label.preparation)
+    with suppress(nets.NoShapes), torch.device("meta"):  # shapes without memory
+        _fit(build(), state, classes, path)
+    return build()
 
 
 def _fit(network: "nn.Module", state: "dict[str, Tensor]", classes: int, path: str | Path) -> None:

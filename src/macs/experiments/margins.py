@@ -29,6 +29,7 @@ from macs.core.files import write_text
 from macs.data import ImageSet, load
 from macs.data.fitness import same_classes
 from macs.data.loading import Place
+from macs.data.preparation import Preparation
 from macs.experiments.cells import Cell, Examination, Result
 from macs.experiments.engine import Engine, SerialEngine
 from macs.metrics import FprRule, deviation
@@ -284,13 +285,14 @@ def held_out(
     seed: int = 0,
     elsewhere: str | None = None,
     labelled: bool = True,
+    preparation: Preparation | None = None,
 ) -> tuple[ImageSet, ImageSet]:
     """Training images, and held-out images to choose a margin by.
 
     The held-out images are the set that `elsewhere` names; without it, the validation split of the dataset or folder;
     without one, `first` training images (a number, or a share of them), drawn at random and removed from the training.
     """
-    read = partial(load, root=root, size=size, labelled=labelled)
+    read = partial(load, root=root, size=size, labelled=labelled, preparation=preparation)
     train = read(spec, "train")
     if elsewhere is not None:
         return train, read(elsewhere, "val" if "val" in Place(elsewhere).splits else "train")

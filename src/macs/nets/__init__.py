@@ -3,16 +3,21 @@
     net = macs.nets.build("wrn-40-2", classes=10)
     net = macs.nets.load("cifar10_wrn.pt", "wrn-40-2", classes=10)
 
+    net = macs.nets.load("pretrained", "timm/resnet50", classes=10)
+
 A new family is one new file here whose class is registered with `@net("family")`; a network is named by its family and
-its numbers. Any other nn.Module that returns logits works too: pass it, or name it as "module:Class".
+its numbers. Networks of timm, torchvision and transformers are named "timm/...", "torchvision/..." and "hf/...". Any
+other nn.Module that returns logits works too: pass it, or name it as "module:Class".
 """
 
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
-from macs.nets._checkpoints import class_names, load, save
-from macs.nets._names import available, build, net
+from macs.nets._checkpoints import class_names, load, recorded_preparation, save
+from macs.nets._library import PRETRAINED, LibraryNet, NoShapes
+from macs.nets._names import available, build, net, usual_preparation
 from macs.nets._network import (
     Net,
     features_of,
+    is_ours,
     logits_of,
     name_of,
     preparation_for,
@@ -27,7 +32,10 @@ from macs.nets._weights import origin_of, remember_origin, weights_hash
 
 __all__ = [
     "NORMALISATIONS",
+    "PRETRAINED",
+    "LibraryNet",
     "Net",
+    "NoShapes",
     "Normalisation",
     "Normalise",
     "Preparation",
@@ -35,6 +43,7 @@ __all__ = [
     "build",
     "class_names",
     "features_of",
+    "is_ours",
     "load",
     "logits_of",
     "name_of",
@@ -42,11 +51,13 @@ __all__ = [
     "origin_of",
     "preparation_for",
     "preparation_of",
+    "recorded_preparation",
     "remember_origin",
     "require_net",
     "running",
     "save",
     "set_dropout",
     "through_head",
+    "usual_preparation",
     "weights_hash",
 ]

@@ -1,7 +1,8 @@
 """Checkpoints: reads our files and the public ones, writes ours.
 
 Ours are safetensors files with a label, a JSON object in their metadata that describes the network. Public ones are
-state dicts written by torch.save. Reading either kind runs no code from the file and no code that the file names.
+state dicts, written by torch.save or as safetensors. Reading either kind runs no code from the file and no code that
+the file names.
 """
 
 import json
@@ -16,16 +17,18 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from macs.core.console import warn
+from macs.core.console import tell, warn
 from macs.core.errors import MacsError
 from macs.core.files import input_file, kind_of, output_file, reason, user_path, write_atomically
 from macs.data.preparation import DEFAULT, NORMALISATIONS, Normalisation, Preparation
-from macs.nets._names import build
-from macs.nets._network import Net, name_of, preparation_of, require_net
+from macs.nets._library import PRETRAINED, LibraryNet
+from macs.nets._names import build, library_of
+from macs.nets._network import Net, is_ours, name_of, preparation_of, require_net
 from macs.nets._normalise import USUAL
 from macs.nets._weights import remember_origin
 
 RUN_FILE = "net.safetensors"  # the network of a run folder
+LIBRARY_FILES = ("model.safetensors", "pytorch_model.bin")  # in folders as timm and transformers write them
 FORMAT, VERSION = "macs-net", 3
 LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors itself
 DAMAGED = "is damaged or not a checkpoint; copy or download it again"
@@ -78,7 +81,7 @@ def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> N
     label = WeightsLabel(
         name=name_of(net),
         classes=classes if type(classes) is int else None,
-        dropout=float(net.dropout) if isinstance(net, Net) else None,
+        dropout=float(net.dropout) if isinstance(net, Net) and is_ours(net) else None,  # others may have several rates
         class_names=tuple(map(str, class_names)),
         preparation=preparation_of(net),
     )
@@ -99,15 +102,27 @@ def load(
     dropout: float | None = None,
     normalisation: Normalisation | str | None = None,
     preparation: Preparation | None = None,
+    seed: int = 0,
 ) -> nn.Module:
     """A network with the weights of a file, or of the file in a run folder; every tensor must fit.
 
-    Accepts our .safetensors, which record name, classes and preparation, and state dicts in .pt, .pth or .ckpt files,
-    as the authors of OE, energy_ood, margin_ood and OpenOOD publish them. State dicts do not say how their inputs were
-    normalised; give `normalisation`, as a name from `nets.NORMALISATIONS` or a `Normalisation`, or `preparation`.
+    Accepts our .safetensors, which record name, classes and preparation, and state dicts in .pt, .pth, .ckpt, .bin or
+    .safetensors files, as the authors of OE, energy_ood, margin_ood and OpenOOD publish them, and other libraries.
+    State dicts do not say how their inputs were normalised; give `normalisation`, as a name from `nets.NORMALISATIONS`
+    or a `Normalisation`, or `preparation`.
+
+    For a network of another library, such as "timm/resnet50", the path may be "pretrained": the library then downloads
+    its own weights. If a library's weights are for other classes, their last layer is replaced by one that is drawn
+    from `seed`.
     """
-    path = _find(path)
-    label, state = _read(path)
+    if _is_word(path) and (found := library_of(name or "")):
+        adapter, model = found
+        source, label = PRETRAINED, WeightsLabel()
+        state = adapter.pretrained(model, None if preparation is None else preparation.size)
+    else:
+        path = _find(path)
+        source = str(path.resolve())
+        label, state = _read(path)
     if name is None and label.name is not None and ":" in label.name:
         raise MacsError(f"{path} holds your own network; give its name to load it, here probably {label.name!r}.")
     name, classes = label.name if name is None else name, label.classes if classes is None else classes
@@ -117,14 +132,17 @@ def load(
         dropout = label.dropout
     normalised = normalisation is not None or preparation is not None or label.preparation is not None
     net = build(name, classes, dropout, normalisation, preparation or label.preparation)
-    state = _our_names(state, net)
+    target = net.published if isinstance(net, Net) else net
+    state = _our_names(state, target)
+    replaced = net.with_new_head(state) if isinstance(net, LibraryNet) and label.name is None else None
+    state = state if replaced is None else replaced
     if isinstance(net, Net) and (kernel := _other_stem(state, net)):
         raise MacsError(
             f"{path} holds a network that begins with a {kernel} convolution, the stem for large images such as "
             f"ImageNet's, but our {name} is the variant for small images with a 3 x 3 stem; use other weights, or that "
             "network as your own module:Class."
         )
-    if why := misfit(state, net.state_dict(), classes):
+    if why := misfit(state, target.state_dict(), classes):
         hint = "give the name and the classes that it was trained with"
         if label.name not in (None, name):
             hint = f"it was saved as {label.name}"
@@ -134,8 +152,11 @@ def load(
             raise MacsError(
                 f"{path} holds weights that are not finite ({key}): its training diverged; use another file."
             )
-    net.load_state_dict(state)
-    remember_origin(net, str(path.resolve()))
+    target.load_state_dict(state)
+    if isinstance(net, LibraryNet) and replaced is not None:
+        net.draw_head(seed)
+        tell(f"{path} has no last layer for {classes} classes, so that of {name} starts at random.")
+    remember_origin(net, source, None if replaced is None else seed)
     if isinstance(net, Net) and not normalised and label.name is None and net.public_normalisation is None:
         warn(
             f"{path} does not say how its inputs were normalised, and public files of {name} differ in this: "
@@ -147,18 +168,34 @@ def load(
 
 def class_names(path: str | Path) -> tuple[str, ...]:
     """The class names in a file that `save` wrote, or in the network of a run folder; empty if it has none."""
+    if _is_word(path):
+        return ()
     path = _find(path)
     return _label(path).class_names if path.suffix == ".safetensors" else ()
 
 
+def recorded_preparation(path: str | Path) -> Preparation | None:
+    """The preparation in a file that `save` wrote, or in the network of a run folder; None if it has none."""
+    if not str(path) or _is_word(path):
+        return None
+    path = _find(path)
+    return _label(path).preparation if path.suffix == ".safetensors" else None
+
+
+def _is_word(path: str | Path) -> bool:
+    """Whether this is the word for a library's own weights, and no file."""
+    return str(path) == PRETRAINED and kind_of(user_path(path)) is None
+
+
 def _find(path: str | Path) -> Path:
-    """The file that a path refers to: itself, or the network in a run folder."""
+    """The file that a path refers to: itself, or the network in a run folder or in a library's folder."""
     path = user_path(path)
     if kind_of(path) != "a folder":
         return input_file(path, "checkpoint")
-    if kind_of(path / RUN_FILE) is None:
-        raise MacsError(f"There is no {RUN_FILE} in {path}; name a file, or the folder of a finished run.")
-    return input_file(path / RUN_FILE, "checkpoint")
+    for name in (RUN_FILE, *LIBRARY_FILES):
+        if kind_of(path / name) is not None:
+            return input_file(path / name, "checkpoint")
+    raise MacsError(f"There is no {RUN_FILE} in {path}; name a file, or the folder of a finished run.")
 
 
 def _read(path: Path) -> tuple[WeightsLabel, State]:

@@ -1,4 +1,7 @@
-"""From a name to a network: "wrn-40-2" is the family wrn with the numbers 40 and 2, "module:Class" a user's own."""
+"""From a name to a network.
+
+"wrn-40-2" is the family wrn with the numbers 40 and 2, "timm/resnet50" another library's, "module:Class" a user's own.
+"""
 
 import inspect
 import re
@@ -10,7 +13,8 @@ from torch import nn
 
 from macs.core.errors import MacsError
 from macs.core.registry import Registry, unknown, users_code
-from macs.data.preparation import Normalisation, Preparation
+from macs.data.preparation import DEFAULT, Normalisation, Preparation
+from macs.nets._library import LibraryNet
 from macs.nets._network import Net, set_dropout
 from macs.nets._normalise import Normalise
 
@@ -30,9 +34,10 @@ def build(
     normalisation: Normalisation | str | None = None,
     preparation: Preparation | None = None,
 ) -> nn.Module:
-    """A network with new random weights; by default it has its authors' dropout and the normalisation "oe".
+    """A network with new random weights; by default it has its authors' dropout and preparation.
 
-    `preparation` says how pictures become pixels for it; its mean and std count unless `normalisation` is given.
+    `preparation` says how pictures become pixels for it; its mean and std count unless `normalisation` is given. By
+    default they are "oe" for our own networks.
     """
     if not isinstance(name, str):
         raise MacsError(f"A network must be named by a string, not by a value of type {type(name).__name__}.")
@@ -44,21 +49,23 @@ def build(
         raise MacsError(f"A classifier may have at most {MOST_CLASSES:,} classes, not {classes:,}.")
     if dropout is not None and not 0 <= dropout < 1:
         raise MacsError(f"dropout must be at least 0 and below 1, not {dropout}.")
-    make, numbers, usage = _find(name)
+    make, arguments, usage = _find(name)
     options: dict[str, Any] = {"classes": int(classes)}
     try:
         signature = inspect.signature(make)
         takes_dropout = "dropout" in signature.parameters
         if dropout is not None and takes_dropout:
             options["dropout"] = dropout
-        signature.bind(*numbers, **options)
+        if preparation is not None and "size" in signature.parameters and ":" not in name:
+            options["size"] = preparation.size
+        signature.bind(*arguments, **options)
     except (TypeError, ValueError):
         raise MacsError(f"Cannot build {name!r}: {usage}.") from None
     if ":" in name:
         with users_code(f"Cannot build {name!r} by calling it with classes={classes}"):
             module = make(**options)
     else:
-        module = make(*numbers, **options)
+        module = make(*arguments, **options)
     if not isinstance(module, nn.Module):
         raise MacsError(f"Cannot build {name!r}: {usage}.")
     if dropout is not None and not takes_dropout:
@@ -72,11 +79,31 @@ def build(
     return module
 
 
-def _find(name: str) -> tuple[Callable[..., nn.Module], list[int], str]:
-    """The class or function of a name, its numbers, and a hint on how to write the name correctly."""
+def library_of(name: str) -> tuple[type[LibraryNet], str] | None:
+    """The adapter of a name such as "timm/resnet50", and the library's own name of the model; None for other names."""
+    family, slash, model = name.partition("/")
+    if not slash or ":" in name:
+        return None
+    adapters = {key: entry for key, entry in net.entries().items() if issubclass(entry, LibraryNet)}
+    if family not in adapters or not model:
+        raise unknown("network", name, available())
+    return adapters[family], model
+
+
+def usual_preparation(name: str) -> Preparation:
+    """How pictures are prepared for a new network of this name; the default for a user's own."""
+    found = library_of(name)
+    return DEFAULT if found is None else found[0].usual_preparation(found[1])
+
+
+def _find(name: str) -> tuple[Callable[..., nn.Module], list[Any], str]:
+    """The class or function of a name, its numbers or model, and a hint on how to write the name correctly."""
+    if found := library_of(name):
+        return found[0], [found[1]], f"write {' or '.join(found[0].examples)}"
     if ":" in name:
         return net[name], [], "it must be an nn.Module, or a function that makes one, called with classes=... alone"
     family, *numbers = name.split("-")
-    if family not in net.available() or not all(re.fullmatch(r"\d{1,15}", number) for number in numbers):
+    ours = family in net.available() and not issubclass(net[family], LibraryNet)
+    if not ours or not all(re.fullmatch(r"\d{1,15}", number) for number in numbers):
         raise unknown("network", name, available())
     return net[family], [int(number) for number in numbers], f"write {' or '.join(net[family].examples)}"

@@ -85,6 +85,7 @@ class Net(nn.Module):
     examples: ClassVar[tuple[str, ...]] = ()  # names that `available` lists
     public_names: ClassVar[dict[str, str]] = {}  # parts of names in public checkpoints -> ours
     public_normalisation: ClassVar[str | None] = USUAL  # of public checkpoints; None if they differ
+    guarded: ClassVar[bool] = False  # whether its code is not ours, so that its errors must become MacsErrors
     fc: nn.Linear
 
     def __init__(self, name: str, classes: int) -> None:
@@ -106,8 +107,13 @@ class Net(nn.Module):
     @preparation.setter
     def preparation(self, preparation: Preparation) -> None:
         self._geometry = preparation.geometry
-        if self.normalise.values != preparation.normalisation:
+        if self.normalise.mean.is_meta or self.normalise.values != preparation.normalisation:
             self.normalise = Normalise(preparation.normalisation).to(self.normalise.mean.device)
+
+    @property
+    def published(self) -> nn.Module:
+        """The module whose parameters have the names of public checkpoints."""
+        return self
 
     @property
     def head(self) -> nn.Linear:
@@ -191,7 +197,7 @@ def set_dropout(net: nn.Module, dropout: float, size: int | None = None) -> None
         raise MacsError(f"{name_of(net)} has no dropout layer whose rate could be set; leave the setting out.")
     for layer in layers:
         layer.p = dropout
-    if dropout or isinstance(net, Net):
+    if dropout or is_ours(net):
         return
     if size is not None and _is_random(net, size):
         warn(
@@ -224,9 +230,14 @@ def require_net(net: object) -> nn.Module:
     return net
 
 
+def is_ours(net: nn.Module) -> bool:
+    """Whether a network is our own code, neither the user's nor another library's."""
+    return isinstance(net, Net) and not net.guarded
+
+
 def logits_of(net: nn.Module, pixels: Tensor) -> Tensor:
-    """The N x K logits of N images. Errors and wrong outputs of a user's own network become MacsErrors that name it."""
-    if isinstance(net, Net):
+    """The N x K logits of N images. Errors and wrong outputs of networks that are not ours become MacsErrors."""
+    if is_ours(net):
         ours: Tensor = net(pixels)
         return ours
     with running(net, pixels):
@@ -254,8 +265,8 @@ def _checked(net: nn.Module, pixels: Tensor, logits: object) -> Tensor:
 
 
 def running(net: nn.Module, pixels: Tensor) -> AbstractContextManager[None]:
-    """A guard around a forward pass: whatever a user's own network raises becomes a MacsError."""
-    if isinstance(net, Net):
+    """A guard around a forward pass: whatever a network that is not ours raises becomes a MacsError."""
+    if is_ours(net):
         return nullcontext()
     return users_code(f"{name_of(net)} cannot take {' x '.join(map(str, pixels.shape[2:]))} images")
 
@@ -273,8 +284,9 @@ def through_head(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Ten
     other network it is the linear layer that ran last.
     """
     if isinstance(net, Net):
-        features = net.features(pixels)
-        return net.head, features, net.head(features)
+        with running(net, pixels):
+            features = net.features(pixels)
+            return net.head, features, net.head(features)
     classifier = _timm_classifier(net)
     return _split(net, classifier, pixels) if isinstance(classifier, nn.Linear) else _with_hooks(net, pixels)
 

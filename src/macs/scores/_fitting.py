@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from macs import nets
 from macs.core.devices import device_of
@@ -133,6 +133,7 @@ def know(
             known,
             logits=outputs.logits,
             features=outputs.features,
+            negative=negative_share(outputs.features),
             labels=None if images.labels is None else torch.from_numpy(images.labels).to(outputs.logits.device),
             source=train.name,
         )
@@ -165,7 +166,7 @@ def last_layer(net: nn.Module, images: ImageSet) -> Known:
     was_training = net.training
     try:
         head, features, logits = nets.through_head(net.eval(), pixels)
-        if not isinstance(net, nets.Net):
+        if not nets.is_ours(net):
             logits = nets.logits_of(net, pixels)
         fits = features.shape[1] == head.in_features and torch.allclose(head(features), logits, rtol=1e-3, atol=1e-3)
     finally:
@@ -180,10 +181,17 @@ def last_layer(net: nn.Module, images: ImageSet) -> Known:
         logits=weight.new_empty(0, len(weight)),
         features=weight.new_empty(0, head.in_features),
         labels=None,
+        negative=negative_share(features),
         weight=weight,
         bias=weight.new_zeros(len(weight)) if head.bias is None else head.bias.detach().float().clone(),
         network=nets.weights_hash(net),
     )
+
+
+def negative_share(features: Tensor) -> float:
+    """The share of negative features in the sum of all absolute values."""
+    total = float(features.abs().sum())
+    return float(-features.clamp(max=0).sum()) / total if total else 0.0
 
 
 def ready(score: Score, net: nn.Module, network: str = "") -> Score:

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.registry import Registry, users_code
 from macs.core.settings import check
 from macs.inference import Outputs
 
+SIGNED = 0.25  # a larger share of negative features is more than smooth activations such as GELU leave behind
 NETWORK = "network"  # the buffer with the hash of the network that a score is fitted to
 Need = Literal["nothing", "last layer", "training images", "held-out images"]
 
@@ -32,6 +34,7 @@ class Known:
     weight: Tensor  # K x D, of the last layer
     bias: Tensor  # K, of the last layer
     source: str = ""  # name of the images
+    negative: float = 0.0  # share of negative ones in the sum of all features' absolute values
     network: str = ""  # hash of the network's weights; what is fitted here answers for no other network
     held_out: Outputs | None = None  # what the network says of ID images that are not among the N
     held_out_source: str = ""  # name of these images
@@ -80,6 +83,10 @@ class Score(nn.Module):
     fitted_to: ClassVar[Need] = "nothing"
     """What it has to be shown first; the last layer is shown with any images."""
 
+    if_signed: ClassVar[Literal["apply", "warn", "refuse"]] = "apply"
+    """What to do if many features are negative: nothing; warn, if its authors assume that none is, as after a ReLU; or
+    refuse, if its formula then makes no sense."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         """A plain @dataclass would replace these, and a torch module must stay hashable."""
         super().__init_subclass__(**options)
@@ -110,6 +117,7 @@ class Score(nn.Module):
                 f"{type(self).__name__} is fitted to ID training images and there are none; give them as `train`, "
                 "or choose a score that needs none."
             )
+        self._check_signs(known)
         with blamed(self):
             learnt = self.learn(known.detached())
         if set(learnt) != set(self.buffer_names()):
@@ -128,6 +136,18 @@ class Score(nn.Module):
     def needs(self, what: Need) -> bool:
         """Whether it has to be shown this before it can be asked."""
         return self.fitted_to == what
+
+    def _check_signs(self, known: Known) -> None:
+        """Warn of a score that takes large features for active ones, or refuse it, if features have both signs."""
+        if self.if_signed == "apply" or known.negative <= SIGNED:
+            return
+        fact = f"{known.negative:.0%} of this network's features, by absolute value, are negative"
+        if self.if_signed == "refuse":
+            raise MacsError(
+                f"{type(self).__name__} takes the sum of an image's features as a measure of activity, but {fact} and "
+                "cancel the others; use another score."
+            )
+        warn(f"{type(self).__name__} was made for features that are never negative, but {fact}; expect little of it.")
 
     @property
     def fitted(self) -> bool:

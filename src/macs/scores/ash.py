@@ -16,7 +16,7 @@ and p = 65 is the default of its functions.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -49,6 +49,7 @@ def sharpening(features: Tensor, largest: Tensor) -> Tensor:
 class ASH(Score):
     reads = "features"
     fitted_to = "last layer"
+    if_signed: ClassVar[Literal["warn", "refuse"]] = "refuse"
     percentile: Percentile = 90
     weight: Tensor = field(init=False)
     bias: Tensor = field(init=False)
@@ -78,6 +79,7 @@ class ASHB(ASH):
 @score("ash-p")
 @dataclass
 class ASHP(ASH):
+    if_signed = "warn"
     percentile: Percentile = 65
 
     def shaped(self, features: Tensor, largest: Tensor) -> Tensor:

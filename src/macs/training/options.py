@@ -10,12 +10,12 @@ A TrainingSpec then records the images and weights that were really used.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from macs.core.errors import MacsError
 from macs.core.registry import unknown
-from macs.core.settings import Edge, Name, check
-from macs.data.preparation import NORMALISATIONS, Preparation
+from macs.core.settings import EDGE, SIZE, Name, check
+from macs.data.preparation import NORMALISATIONS, Preparation, preparation_from
 from macs.data.spec import DataSpec
 from macs.training.recipe import PRETRAINING, Recipe
 from macs.training.spec import RANDOM, Start, TrainingSpec, located, read_toml
@@ -35,10 +35,12 @@ class TrainingOptions:
     """Auxiliary outliers: a name from `macs data list`, a folder of images, or a .npy of uint8 images."""
 
     net: Name = "wrn-40-2"
-    """Network: wrn-D-K, allconv, resnet-18, densenet-121 (all for small images), or your own as module:Class."""
+    """Network: wrn-D-K, allconv, resnet-18, densenet-121 (all for small images), another library's as timm/NAME,
+    torchvision/NAME or hf/NAME, or your own as module:Class."""
 
     checkpoint: str = ""
-    """Weights to start from: ours, a run folder, or the public OE, energy_ood and margin_ood files; else random."""
+    """Weights to start from: ours, a run folder, the public OE, energy_ood and margin_ood files, or, for another
+    library's network, its own file or the word pretrained; else random."""
 
     normalisation: str = ""
     """How the checkpoint's inputs were normalised, where it does not say so itself: oe, openood-cifar10,
@@ -47,8 +49,8 @@ class TrainingOptions:
     method: Name = "macs"
     """What a training step minimises: msp, oe, energy, mixoe, divoe, macs, or your own as module:Class."""
 
-    size: Edge = 32
-    """Edge of the square images, in pixels."""
+    size: Annotated[int | None, EDGE] = None
+    """Edge of the square images, in pixels [default: that of another library's network, else 32]."""
 
     recipe: Recipe = field(default_factory=Recipe)
 
@@ -102,11 +104,18 @@ class TrainingOptions:
             outliers=outliers,
             net=spec.net,
             checkpoint=spec.start.file,
-            normalisation=spec.preparation.normalisation.name if spec.complete and ":" not in spec.net else "",
+            normalisation=spec.preparation.normalisation.name
+            if spec.complete and not (":" in spec.net or is_from_library(spec.net))
+            else "",
             method=spec.method,
             size=spec.preparation.size,
             recipe=spec.recipe,
         )
+
+    @property
+    def preparation(self) -> Preparation:
+        """How its images are prepared."""
+        return preparation_named(self.net, self.checkpoint, self.size)
 
     def starting_net(self, classes: int) -> "nn.Module":
         """The network that the training starts from."""
@@ -119,6 +128,7 @@ class TrainingOptions:
             dropout=self.recipe.dropout,
             seed=self.recipe.seed,
             normalisation=self.normalisation or None,
+            preparation=self.preparation if is_from_library(self.net) else None,
         )
 
     def unverified(self) -> TrainingSpec:
@@ -128,7 +138,7 @@ class TrainingOptions:
             outliers=DataSpec(self.outliers, "train", labelled=False) if self.outliers else None,
             net=self.net,
             classes=(),
-            preparation=Preparation(size=self.size),
+            preparation=Preparation(size=self.size or SIZE),
             start=Start(self.checkpoint) if self.checkpoint else Start(RANDOM, seed=self.recipe.seed),
             method=self.method,
             recipe=self.recipe,
@@ -137,6 +147,23 @@ class TrainingOptions:
 
 _OWN = [f.name for f in fields(TrainingOptions) if f.name != "recipe"]
 PRETRAINING_OPTIONS = TrainingOptions(method="msp", outliers="", recipe=PRETRAINING)
+
+
+def preparation_named(net: str, checkpoint: str | Path, size: int | None) -> Preparation:
+    """How images are prepared for a network that is known by its name, and perhaps by a checkpoint.
+
+    Another library's network brings its own preparation, adjusted to the size if one is given.
+    """
+    if not is_from_library(net):
+        return preparation_from(size, None)
+    from macs import nets
+
+    return (nets.recorded_preparation(checkpoint) or nets.usual_preparation(net)).at_size(size)
+
+
+def is_from_library(net: str) -> bool:
+    """Whether a network's name is that of another library's, such as timm/resnet50."""
+    return "/" in net and ":" not in net
 
 
 def is_record(values: Mapping[str, Any]) -> bool:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from macs.core.errors import MacsError
 from macs.data.loading import Place
-from macs.data.preparation import DEFAULT, Preparation, preparation_from
+from macs.data.preparation import DEFAULT, Preparation
 from macs.data.spec import MEMORY
+from macs.training.options import is_from_library, preparation_named
 from macs.training.runs import RunFolder
 from macs.training.spec import TrainingSpec
 
@@ -52,7 +53,9 @@ class Trained:
         from macs import nets
         from macs.core.devices import best_device
 
-        return nets.load(self.checkpoint, self.net, classes, normalisation=self.normalisation).to(best_device())
+        preparation = self.preparation if is_from_library(self.net) else None
+        network = nets.load(self.checkpoint, self.net, classes, None, self.normalisation, preparation)
+        return network.to(best_device())
 
     def network_for(self, images: "ImageSet") -> "nn.Module":
         """The network, on the best device; an error if the images have other classes."""
@@ -79,7 +82,7 @@ def open_trained(
     if run is None:
         if net is None or checkpoint is None or id is None:
             raise MacsError(f"Name a run folder, or give --net, --checkpoint and {images}.")
-        return Trained(net, checkpoint, id, preparation_from(size, None), normalisation)
+        return Trained(net, checkpoint, id, preparation_named(net, checkpoint, size), normalisation)
     folder = RunFolder(run)
     spec = folder.finished_spec()
     if id is None and spec.train.source == MEMORY:

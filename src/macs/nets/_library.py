@@ -1,0 +1,150 @@
+"""Networks of other libraries as Nets: what the adapters share.
+
+Such a network is named "library/model", as in "timm/resnet50". An adapter is one file with a subclass of LibraryNet
+that is registered under the library's name. It imports the library only when one of its networks is asked for.
+"""
+
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from macs.core.errors import MacsError
+from macs.core.registry import quoted, users_code
+from macs.data.preparation import Preparation
+from macs.nets._network import Net
+
+PRETRAINED = "pretrained"  # in place of a checkpoint: the weights that the library itself downloads
+State = dict[str, Tensor]
+
+
+class LibraryNet(Net):
+    """A module of another library behind our normalisation; its last linear layer is the head.
+
+    A subclass is built with the library's name of the model, then `classes`, `size` (the edge of the images; None: the
+    model's own) and perhaps `config` as keywords.
+    """
+
+    guarded: ClassVar = True
+    wrapped: nn.Module
+
+    def __init__(self, name: str, classes: int, wrapped: nn.Module, head: object, preparation: Preparation) -> None:
+        if not isinstance(head, nn.Linear) or head.out_features != classes:
+            raise MacsError(
+                f"{name} does not end in one linear layer with an output for each class, so macs cannot tell its "
+                "features from its head; choose another network."
+            )
+        super().__init__(name, classes)
+        self.wrapped = wrapped
+        self.head_name = next(path for path, module in wrapped.named_modules() if module is head)
+        self.preparation = preparation
+
+    @classmethod
+    def usual_preparation(cls, model: str) -> Preparation:
+        """How the library prepares pictures for a model."""
+        raise NotImplementedError
+
+    @classmethod
+    def pretrained(cls, model: str, size: int | None) -> State:
+        """The weights that the library publishes for a model, for images of this size."""
+        raise NotImplementedError
+
+    @property
+    def published(self) -> nn.Module:
+        return self.wrapped
+
+    @property
+    def head(self) -> nn.Linear:
+        head = self.wrapped.get_submodule(self.head_name)
+        assert isinstance(head, nn.Linear)
+        return head
+
+    def features(self, pixels: Tensor) -> Tensor:
+        fed: list[Tensor] = []
+        hook = self.head.register_forward_pre_hook(lambda _, inputs: fed.append(inputs[0]))
+        try:
+            self(pixels)
+        finally:
+            hook.remove()
+        return fed[0].flatten(1)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        logits: Tensor = self.wrapped(self.normalise(pixels))
+        return logits
+
+    def with_new_head(self, state: State) -> State | None:
+        """A state whose head is missing, or is for other classes, with our head instead; None if its head fits."""
+        ours = self.wrapped.state_dict()
+        names = [key for key in ours if key.startswith(f"{self.head_name}.")]
+        if any(key in state and state[key].shape[1:] != ours[key].shape[1:] for key in names):
+            return None  # a head for other features belongs to another network
+        if all(key in state and state[key].shape == ours[key].shape for key in names):
+            return None
+        return state | {key: ours[key] for key in names}
+
+    def draw_head(self, seed: int) -> None:
+        """Give the head new random weights."""
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.head.reset_parameters()
+
+
+def last_linear(module: nn.Module) -> nn.Linear | None:
+    """The linear layer that was defined last; None if there is none."""
+    return next((each for each in reversed([*module.modules()]) if isinstance(each, nn.Linear)), None)
+
+
+def library(package: str, extra: str) -> Any:
+    """An installed library, imported; Any, since it may be missing where types are checked."""
+    if find_spec(package) is None:
+        raise MacsError(f"Networks called {extra}/... need {package}: pip install 'macs-ood[{extra}]'.")
+    with users_code(f"{package} is installed but cannot be imported (does it fit torch {torch.__version__}?)"):
+        return importlib.import_module(package)
+
+
+class NoShapes(MacsError):
+    """A library computes with weights while it builds a network, so that none can be built on the meta device."""
+
+
+@contextmanager
+def building(name: str) -> Iterator[None]:
+    """A guard around the building of a network: whatever the library raises becomes a MacsError."""
+    try:
+        with users_code(f"Cannot build {name}"):
+            yield
+    except MacsError as error:
+        if torch.get_default_device().type == "meta" and error.__cause__ is not None:
+            raise NoShapes(str(error)) from error
+        raise
+
+
+def no_such_model(name: str, model: str, known: Sequence[str]) -> MacsError:
+    """The error for a model that a library does not have; its hundreds of others are not listed."""
+    near = get_close_matches(model, known, n=3)
+    hint = f"did you mean {' or '.join(f'{name}/{each}' for each in near)}?" if near else "check its name."
+    return MacsError(f"There is no network called {quoted(f'{name}/{model}')} among {name}'s {len(known):,}; {hint}")
+
+
+def downloading(name: str, what: str) -> AbstractContextManager[None]:
+    """A guard around a download: whatever the library raises becomes a MacsError."""
+    return users_code(
+        f"The {what} of {name} cannot be downloaded (check the name and the connection, or give files of your own)"
+    )
+
+
+def usable_preparation(
+    name: str, size: Sequence[int], resize: int, interpolation: str, mean: Sequence[float], std: Sequence[float]
+) -> Preparation:
+    """The values of a library's own configuration as a Preparation; what macs cannot do is an error."""
+    if len({*size}) != 1:
+        raise MacsError(f"{name} takes images of {' x '.join(map(str, size))} pixels, but macs prepares squares only.")
+    values = {"size": size[0], "resize": resize, "interpolation": interpolation, "mean": [*mean], "std": [*std]}
+    try:
+        return Preparation.from_dict(values)
+    except MacsError as error:
+        raise MacsError(f"macs cannot prepare images as {name} needs them: {error}") from None

@@ -1,0 +1,255 @@
+"""Networks of timm by their names."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from PIL import Image
+
+import macs
+from borrowed import CLASSES, built, check_everything, check_split
+from command import refused, run
+from macs import nets
+from macs.core.errors import MacsError, MacsWarning
+from macs.data import ImageSet, Preparation
+from macs.inference import outputs_of
+from tiny import STRIPES, noise, stripes
+
+timm = pytest.importorskip("timm", reason="timm is not installed")
+
+IN_BOTH_SIGNS = {"mobilenetv3_small_050", "convnext_atto", "vit_tiny_patch16_224", "deit_tiny_patch16_224", "test_vit"}
+SMALL = "timm/test_resnet"
+
+
+@pytest.mark.parametrize("model", ["test_resnet", "test_vit"])
+def test_a_convolutional_network_and_a_transformer_go_through_everything(model: str, tmp_path: Path) -> None:
+    check_everything(built(f"timm/{model}", 64), tmp_path, model in IN_BOTH_SIGNS)
+
+
+@pytest.mark.architectures
+@pytest.mark.parametrize(
+    "model",
+    [
+        "resnet10t",
+        "resnext26ts",
+        "densenet121",
+        "tf_efficientnet_lite0",
+        "mobilenetv3_small_050",
+        "convnext_atto",
+        "vit_tiny_patch16_224",
+        "deit_tiny_patch16_224",
+        "regnetx_002",
+        "vgg11",
+    ],
+)
+def test_ten_architectures_go_through_everything(model: str, tmp_path: Path) -> None:
+    check_everything(built(f"timm/{model}", 64), tmp_path, model in IN_BOTH_SIGNS)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        # size / crop_pct, rounded down: 224 / 0.95, 224 / 0.9, 160 / 0.95
+        ("resnet50.a1_in1k", Preparation(224, 235, "bicubic", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))),
+        ("vit_tiny_patch16_224", Preparation(224, 248, "bicubic", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))),
+        ("test_resnet", Preparation(160, 168, "bilinear", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))),
+    ],
+)
+def test_the_preparation_is_that_of_the_published_weights(model: str, expected: Preparation) -> None:
+    assert nets.usual_preparation(f"timm/{model}") == expected
+
+
+def test_it_prepares_a_photograph_as_timm_does() -> None:
+    preparation = nets.usual_preparation("timm/tf_efficientnet_lite0")
+    config = timm.data.resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg("tf_efficientnet_lite0").to_dict())
+    coarse = np.random.default_rng(0).integers(0, 256, (12, 17, 3), dtype=np.uint8)
+    picture = Image.fromarray(coarse).resize((500, 333), Image.Resampling.BICUBIC)
+    theirs = timm.data.create_transform(**config)(picture) * 0.5 + 0.5
+    ours = torch.tensor(preparation(picture)).permute(2, 0, 1) / 255
+    assert (ours - theirs).abs().max() <= 2.01 / 255
+
+
+def test_a_network_that_needs_whole_images_is_told_that_they_are_cropped() -> None:
+    with pytest.warns(MacsWarning, match="squash"):
+        nets.usual_preparation("timm/efficientnet_b5")
+
+
+def test_a_file_gives_the_library_s_own_answers(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    theirs = timm.create_model("test_resnet", num_classes=CLASSES).eval()
+    pixels = torch.rand(2, 3, 64, 64)
+    wrapped = {f"module.{key}": value for key, value in theirs.state_dict().items()}
+    torch.save({"state_dict": wrapped}, tmp_path / "x.pth")
+    torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+    safetensors.torch.save_file(theirs.state_dict(), tmp_path / "x.safetensors")
+    for path in (tmp_path / "x.pth", tmp_path / "x.safetensors", tmp_path):
+        net = nets.load(path, SMALL, CLASSES).eval()
+        with torch.no_grad():
+            assert torch.equal(net(pixels), theirs((pixels - 0.5) / 0.5))
+        assert nets.origin_of(net).seed is None
+
+
+def test_a_head_for_other_classes_is_drawn_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    theirs = timm.create_model("test_resnet", num_classes=11)
+    safetensors.torch.save_file(theirs.state_dict(), tmp_path / "eleven.safetensors")
+    headless = {key: value for key, value in theirs.state_dict().items() if not key.startswith("fc.")}
+    torch.save(headless, tmp_path / "headless.pth")
+    for name in ("eleven.safetensors", "headless.pth"):
+        first, same, other = (nets.load(tmp_path / name, SMALL, CLASSES, seed=seed) for seed in (3, 3, 4))
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 3 and f"{name} has no last layer for 3 classes" in lines[0]
+        assert isinstance(first, nets.LibraryNet) and isinstance(same, nets.LibraryNet)
+        for key, value in headless.items():
+            assert torch.equal(first.wrapped.state_dict()[key], value)
+        assert torch.equal(first.head.weight, same.head.weight) and nets.origin_of(first).seed == 3
+        assert nets.weights_hash(first) != nets.weights_hash(other)
+
+
+def test_our_own_file_keeps_its_classes(tmp_path: Path) -> None:
+    net = built(SMALL, 48)
+    nets.save(net, tmp_path / "ours.safetensors", STRIPES)
+    again = nets.load(tmp_path / "ours.safetensors")
+    assert nets.weights_hash(again) == nets.weights_hash(net) and nets.preparation_of(again) == net.preparation
+    with pytest.raises(MacsError, match="it has 3 classes; "):
+        nets.load(tmp_path / "ours.safetensors", classes=4)
+
+
+def test_pretrained_weights_come_from_the_library(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published, create = timm.create_model("test_resnet"), timm.create_model
+
+    def downloaded(model: str, pretrained: bool = False, **options: Any) -> Any:
+        return published if pretrained else create(model, **options)
+
+    monkeypatch.setattr(timm, "create_model", downloaded)
+    net = nets.load("pretrained", SMALL, CLASSES)
+    assert "pretrained has no last layer for 3 classes" in capsys.readouterr().err
+    assert isinstance(net, nets.LibraryNet) and nets.origin_of(net).source == "pretrained"
+    assert torch.equal(net.wrapped.state_dict()["conv1.0.weight"], published.conv1[0].weight)
+    whole = nets.load("pretrained", SMALL, 1000)
+    assert isinstance(whole, nets.LibraryNet) and torch.equal(whole.head.weight, published.fc.weight)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, pretrained: bool = False, **__: Any) -> None:
+        raise OSError("Name or service not known\nRetry")
+
+    monkeypatch.setattr(timm, "create_model", fail)
+    with pytest.raises(MacsError, match=r"weights of timm/test_resnet cannot be downloaded .*service not known\.$"):
+        nets.load("pretrained", SMALL, CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("timm/resnet_18", "no network called 'timm/resnet_18' .* did you mean timm/resnet18"),
+        ("timm/resnet50.a9_in1k", "no version of timm/resnet50 called 'a9_in1k' .did you mean"),
+        ("timm/", "no network called 'timm/'"),
+        ("timm", "no network called 'timm'"),
+        ("timm-18", "no network called 'timm-18'"),
+        ("tim/resnet18", "no network called 'tim/resnet18' .did you mean 'timm/"),
+        ("wrn/40", "no network called 'wrn/40'"),
+        ("timm/deit_tiny_distilled_patch16_224", "does not end in one linear layer"),
+        ("timm/samvit_base_patch16", "does not end in one linear layer"),
+    ],
+)
+def test_a_wrong_name_is_one_sentence(name: str, message: str) -> None:
+    with pytest.raises(MacsError, match=message):
+        nets.build(name, CLASSES)
+
+
+def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
+    torch.save(timm.create_model("test_vit", num_classes=CLASSES).state_dict(), tmp_path / "vit.pth")
+    with pytest.raises(MacsError, match="vit.pth does not fit timm/test_resnet with 3 classes: it lacks"):
+        nets.load(tmp_path / "vit.pth", SMALL, CLASSES)
+
+
+def test_images_of_a_size_that_a_transformer_cannot_take_are_refused() -> None:
+    net = built("timm/vit_tiny_patch16_224", 64)
+    with pytest.raises(MacsError, match="timm/vit_tiny_patch16_224 cannot take 32 x 32 images: .*doesn't match"):
+        list(outputs_of(net, noise(2, 0, 32)))
+
+
+def test_a_missing_and_a_broken_library_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("macs.nets._library.find_spec", lambda _: None)
+    with pytest.raises(MacsError, match=r"need timm: pip install 'macs-ood\[timm\]'\.$"):
+        nets.build(SMALL, CLASSES)
+
+    def broken(_: str) -> None:
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr("macs.nets._library.find_spec", lambda _: True)
+    monkeypatch.setattr("importlib.import_module", broken)
+    with pytest.raises(MacsError, match="timm is installed but cannot be imported .*torchvision::nms does not exist"):
+        nets.build(SMALL, CLASSES)
+
+
+def _photos(images: ImageSet, folder: Path) -> None:
+    """Write a set as a folder of PNGs, in class folders if it has labels."""
+    for i, pixels in enumerate(np.asarray(images.pixels)):
+        name = images.classes[images.labels[i]] if images.labels is not None else "."
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / name / f"{i}.png")
+
+
+def test_the_command_line_needs_nothing_but_the_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known, unknown, start = tmp_path / "known", tmp_path / "unknown", tmp_path / "start.pth"
+    for split, seed in (("train", 1), ("val", 2), ("test", 3)):
+        _photos(stripes(48, seed, 40), known / split)
+        _photos(noise(16, seed, 40), unknown / split)
+    torch.save(timm.create_model("test_resnet").state_dict(), start)
+    short = ["--epochs", 1, "--batch-in", 16, "--batch-out", 16, "--lr", 0.01, "--json"]
+    tuned, found, graph = tmp_path / "tuned", tmp_path / "d.safetensors", tmp_path / "d.onnx"
+    options = ["--id", known, "--outliers", unknown, "--net", SMALL, "--checkpoint", start, "--size", 48]
+    run("finetune", *options, *short, "--run", tuned)
+    assert json.loads(capsys.readouterr().out)["recipe"]["net"] == SMALL
+    run("evaluate", tuned, "--ood", unknown, "--score", "all", "--json")
+    assert len(json.loads(capsys.readouterr().out)["scores"]) >= 10
+    run("calibrate", tuned, "--keep", 0.8, "--out", found)
+    run("export", found, graph)
+    capsys.readouterr()
+    verdicts = []
+    for detector in (found, graph):
+        run("predict", known / "test", "--detector", detector, "--format", "jsonl")
+        rows = map(json.loads, capsys.readouterr().out.splitlines())
+        verdicts.append([(row["label"], row["is_ood"]) for row in rows])
+    assert verdicts[0] == verdicts[1] and len(verdicts[0]) == 48
+    assert macs.Detector.load(found).preparation == Preparation(48, 50, "bilinear", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    assert "did you mean timm/test_resnet" in refused(capsys, "pretrain", "--id", known, "--net", "timm/test_resnt")
+
+
+# Computed by other code, in float32, from timm's own network and preparation: the number of images, the mean largest
+# probability and the mean logsumexp of the logits.
+FLOWERS = {
+    "daisy": (164, 0.2989, 8.5936),
+    "dandelion": (213, 0.1609, 8.2840),
+    "rose": (163, 0.1549, 8.3040),
+    "sunflower": (129, 0.1519, 8.2014),
+    "tulip": (197, 0.1452, 8.1517),
+}
+DAISY = 985  # among ImageNet's classes
+
+
+@pytest.mark.data
+def test_published_weights_give_the_known_answers(data_root: Path, public_weights: str) -> None:
+    weights = Path(public_weights).with_name("imagenet_tf_efficientnet_lite0.safetensors")
+    if not weights.exists():
+        pytest.skip(f"there is no {weights}")
+    net = nets.load(weights, "timm/tf_efficientnet_lite0", 1000).eval()
+    assert isinstance(net, nets.LibraryNet)
+    check_split(net)
+    for name, (count, probability, energy) in FLOWERS.items():
+        folder = data_root / "photos/flowers/test" / name
+        images = ImageSet.from_folder(folder, labelled=False, preparation=nets.preparation_of(net))
+        logits = torch.cat([outputs.logits for outputs in outputs_of(net, images, precision="float32")])
+        assert len(logits) == count
+        assert float(logits.softmax(1).amax(1).mean()) == pytest.approx(probability, abs=5.1e-5)
+        assert float(logits.logsumexp(1).mean()) == pytest.approx(energy, abs=5.1e-5)
+        if name == "daisy":
+            assert int((logits.argmax(1) == DAISY).sum()) == 67
