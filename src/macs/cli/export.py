@@ -25,8 +25,9 @@ def export(
 ) -> None:
     """Write a detector as one ONNX file that needs neither macs nor torch.
 
-    Its input `images` are raw uint8 pixels, N x H x W x 3; its outputs are label, confidence and is_ood. Normalisation,
-    score and threshold are inside; `threshold` is an optional input that overrides the calibrated one.
+    Its input `images` are raw uint8 pixels, N x H x W x 3; its outputs are label, confidence, p_value and is_ood.
+    Normalisation, score and threshold are inside; `threshold` is an optional input that overrides the calibrated one.
+    `macs predict --detector detector.onnx` runs it without torch.
 
         macs export detector.safetensors detector.onnx
         macs export detector.safetensors small.onnx --int8 --images photos/val --ood unknown/
