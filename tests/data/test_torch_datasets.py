@@ -127,6 +127,8 @@ def failing(image: Any) -> Any:
         (Pets(transform=failing), "Pets fails at item 0: KeyError: 'gone'"),
         ([{"image": 1}], "list gives dictionaries"),
         ([(Image.new("RGB", (8, 8)), "cat")], "Item 0 of list has the label 'cat'; labels must be class numbers"),
+        ([(Image.new("RGB", (8, 8)), torch.tensor([0, 1]))], r"the label tensor\(\[0, 1\]\); labels must be class"),
+        ([(Image.new("RGB", (8, 8)), 0), (Image.new("RGB", (8, 8)), None)], "Item 1 of list has no label, but others"),
         ([], "list holds no images"),
         (5, "int is not a dataset: a int does not have len"),
         (Pets, "type is not a dataset: Pets does not have len"),

@@ -30,6 +30,11 @@ LINES: list[tuple[str, list[str]]] = [
         "ImageSet.from_files({})",
         ["5", "None", "[]", "[5]", "['nowhere.png']", "['fifo.png']", "['']", "['nul\\0.png']"],
     ),
+    ("ImageSet.from_list({})", [*PATHS, "'file.txt'", "'unknown'"]),
+    ("ImageSet.from_list('file.txt', root={})", ["5", "''", "'nul\\0'", "'nowhere'"]),
+    ("ImageSet.from_dataset({})", [*VALUES, "torch.zeros(2, 3, 4, 4)", "[None]", "[()]", "images()", "object"]),
+    ("ImageSet.from_dataset([torch.zeros(3, 4, 4, dtype=torch.uint8)], {})", ["'x'", "0", "1.5"]),
+    ("ImageSet.from_hf({})", ["None", "5", "[]", "np.zeros(3)", "''", "'nul\\0'", "images()"]),
     ("images().subset({})", ["'x'", "[99]", "[-99]", "[1.5]", "[None]", "[[1], [2]]", "np.ones(5, bool)", "[]"]),
     (
         "images().split({})",

@@ -55,18 +55,21 @@ class DatasetPictures:
 
     def labels(self) -> NDArray[np.int64] | None:
         """The label of each item, None if there are none: from the dataset's own list, else from the items."""
-        probes = {i: self.item(i)[1] for i in probed(len(self))}
+        probes = {i: self.label(i) for i in probed(len(self))}
         if all(label is None for label in probes.values()):
             return None
         listed = listed_labels(self.dataset)
         if listed is not None and len(listed) == len(self) and all(listed[i] == probes[i] for i in probes):
             return listed
-        return np.array([self.label(i) for i in range(len(self))], np.int64)
+        labels = [self.label(i) for i in range(len(self))]
+        if None in labels:
+            raise MacsError(f"Item {labels.index(None)} of {self.name} has no label, but others have one; label all.")
+        return np.array(labels, np.int64)
 
-    def label(self, i: int) -> int:
+    def label(self, i: int) -> int | None:
         label = self.item(i)[1]
         number = label.item() if hasattr(label, "item") and getattr(label, "ndim", 0) == 0 else label
-        if not isinstance(number, int):
+        if number is not None and not isinstance(number, int):
             raise MacsError(f"Item {i} of {self.name} has the label {label!r:.100}; labels must be class numbers.")
         return number
 

@@ -29,10 +29,12 @@ METHODS = [path.stem for path in sorted((Path(__file__).parents[1] / "methods").
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
     id: Name = "cifar10"
-    """In-distribution (ID) set to train on: a name from `macs data list`, or a folder of images in class folders."""
+    """In-distribution (ID) set to train on: a name from `macs data list`, a folder of images in class folders, a list
+    of image files (.txt) or a Hugging Face dataset (hf/NAME)."""
 
     outliers: str = "300k"
-    """Auxiliary outliers: a name from `macs data list`, a folder of images, or a .npy of uint8 images."""
+    """Auxiliary outliers: a name from `macs data list`, a folder of images, a list of image files (.txt), a Hugging
+    Face dataset (hf/NAME) or a .npy of uint8 images."""
 
     net: Name = "wrn-40-2"
     """Network: wrn-D-K, allconv, resnet-18, densenet-121 (all for small images), another library's as timm/NAME,
