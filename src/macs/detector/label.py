@@ -41,6 +41,7 @@ class DetectorLabel:
     calibration: Calibration
     recipe: dict[str, Any] | None
     settings: dict[str, Any] = field(default_factory=dict)  # of the score; versions 1 and 2 had none
+    config: dict[str, Any] | None = None  # of a network that its name alone does not build
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> "DetectorLabel":
