@@ -43,6 +43,7 @@ class DetectorLabel:
     recipe: dict[str, Any] | None
     settings: dict[str, Any] = field(default_factory=dict)  # of the score; versions 1 and 2 had none
     choice: Choice | None = None  # how the score was chosen, where it was
+    config: dict[str, Any] | None = None  # of a network that its name alone does not build
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> "DetectorLabel":

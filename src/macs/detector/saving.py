@@ -7,7 +7,7 @@ a file that was edited or damaged is refused. All checks but those of the weight
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -71,6 +71,7 @@ def label_of(detector: "Detector") -> DetectorLabel:
         calibration=detector.calibrated,
         recipe=None if detector.recipe is None else dict(detector.recipe),
         choice=detector.choice,
+        config=detector.net.config if isinstance(detector.net, nets.Net) else None,
     )
 
 
@@ -190,12 +191,23 @@ def _network(name: str, label: DetectorLabel, state: "dict[str, Tensor]", path: 
     classes = len(label.classes)
     if ":" in name:
         return nets.build(name, classes)
-    if "/" not in name and any(int(number) > len(state) for number in re.findall("[0-9]{1,9}", name)):
+    config = label.config if name == label.net else None
+    depths = re.findall("[0-9]{1,9}", name) if "/" not in name else counts_in(config)
+    if any(int(number) > len(state) for number in depths):
         raise MacsError(f"{path} does not fit {name} with {classes} classes: it has {len(state)} tensors.")
-    build = partial(nets.build, name, classes, preparation=label.preparation)
+    build = partial(nets.build, name, classes, preparation=label.preparation, config=config)
     with suppress(nets.NoShapes), torch.device("meta"):  # shapes without memory
         _fit(build(), state, classes, path)
     return build()
+
+
+def counts_in(config: Any) -> Iterator[int]:
+    """The numbers of layers in a network's configuration, each of which would be built."""
+    for key, value in config.items() if isinstance(config, dict) else ():
+        counts = value if isinstance(value, list) else [value]
+        if re.search("layer|depth|block|stage", str(key)):
+            yield from (count for count in counts if type(count) is int)
+        yield from counts_in(value)
 
 
 def _fit(network: "nn.Module", state: "dict[str, Tensor]", classes: int, path: str | Path) -> None:

@@ -45,6 +45,7 @@ class WeightsLabel:
     dropout: float | None = None
     class_names: tuple[str, ...] = ()
     preparation: Preparation | None = None  # of our own networks, and of users' networks that have one
+    config: dict[str, Any] | None = None  # of networks that their name alone does not build
     format: str = FORMAT
     version: int = VERSION
 
@@ -63,6 +64,8 @@ class WeightsLabel:
         if normalisation is not None:  # files before version 3 have no preparation
             prepared = DEFAULT.normalised(Normalisation(**normalisation))
         label = cls(**values, class_names=tuple(names), preparation=prepared)
+        if not isinstance(label.config, dict | None):
+            raise TypeError(label.config)
         numeric = type(label.classes) in (int, NoneType) and type(label.dropout) in (float, NoneType)
         if not (isinstance(label.name, str) and numeric and label.format == FORMAT and type(label.version) is int):
             raise TypeError(values)
@@ -84,6 +87,7 @@ def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> N
         dropout=float(net.dropout) if isinstance(net, Net) and is_ours(net) else None,  # others may have several rates
         class_names=tuple(map(str, class_names)),
         preparation=preparation_of(net),
+        config=net.config if isinstance(net, Net) else None,
     )
     # Copies, since safetensors accepts neither tied nor channels-last tensors.
     state = {
@@ -131,11 +135,15 @@ def load(
     if dropout is None and name == label.name:
         dropout = label.dropout
     normalised = normalisation is not None or preparation is not None or label.preparation is not None
-    net = build(name, classes, dropout, normalisation, preparation or label.preparation)
+    config = label.config if name == label.name else None
+    net = build(name, classes, dropout, normalisation, preparation or label.preparation, config)
     target = net.published if isinstance(net, Net) else net
     state = _our_names(state, target)
-    replaced = net.with_new_head(state) if isinstance(net, LibraryNet) and label.name is None else None
-    state = state if replaced is None else replaced
+    replaced = None
+    if isinstance(net, LibraryNet) and label.name is None:
+        state = net.translated(state)
+        replaced = net.with_new_head(state)
+        state = state if replaced is None else replaced
     if isinstance(net, Net) and (kernel := _other_stem(state, net)):
         raise MacsError(
             f"{path} holds a network that begins with a {kernel} convolution, the stem for large images such as "

@@ -5,7 +5,7 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -33,20 +33,16 @@ def build(
     dropout: float | None = None,
     normalisation: Normalisation | str | None = None,
     preparation: Preparation | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> nn.Module:
     """A network with new random weights; by default it has its authors' dropout and preparation.
 
     `preparation` says how pictures become pixels for it; its mean and std count unless `normalisation` is given. By
-    default they are "oe" for our own networks.
+    default they are "oe" for our own networks. `config` is that of a network that has one beside its name.
     """
     if not isinstance(name, str):
         raise MacsError(f"A network must be named by a string, not by a value of type {type(name).__name__}.")
-    if isinstance(classes, bool) or not isinstance(classes, int | np.integer):
-        raise MacsError(f"The number of classes must be a whole number, not {classes!r}.")
-    if classes < 2:
-        raise MacsError(f"A classifier needs at least 2 classes, not {classes}.")
-    if classes > MOST_CLASSES:
-        raise MacsError(f"A classifier may have at most {MOST_CLASSES:,} classes, not {classes:,}.")
+    _check_classes(classes)
     if dropout is not None and not 0 <= dropout < 1:
         raise MacsError(f"dropout must be at least 0 and below 1, not {dropout}.")
     make, arguments, usage = _find(name)
@@ -58,6 +54,8 @@ def build(
             options["dropout"] = dropout
         if preparation is not None and "size" in signature.parameters and ":" not in name:
             options["size"] = preparation.size
+        if config is not None:
+            options["config"] = config
         signature.bind(*arguments, **options)
     except (TypeError, ValueError):
         raise MacsError(f"Cannot build {name!r}: {usage}.") from None
@@ -77,6 +75,15 @@ def build(
             raise MacsError(f"{name} is your own network and normalises its pixels itself; leave the setting out.")
         module.normalise = Normalise(normalisation)
     return module
+
+
+def _check_classes(classes: object) -> None:
+    if isinstance(classes, bool) or not isinstance(classes, int | np.integer):
+        raise MacsError(f"The number of classes must be a whole number, not {classes!r}.")
+    if classes < 2:
+        raise MacsError(f"A classifier needs at least 2 classes, not {classes}.")
+    if classes > MOST_CLASSES:
+        raise MacsError(f"A classifier may have at most {MOST_CLASSES:,} classes, not {classes:,}.")
 
 
 def library_of(name: str) -> tuple[type[LibraryNet], str] | None:

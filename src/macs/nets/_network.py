@@ -85,6 +85,7 @@ class Net(nn.Module):
     examples: ClassVar[tuple[str, ...]] = ()  # names that `available` lists
     public_names: ClassVar[dict[str, str]] = {}  # parts of names in public checkpoints -> ours
     public_normalisation: ClassVar[str | None] = USUAL  # of public checkpoints; None if they differ
+    config: dict[str, Any] | None = None  # what else than its name builds it
     guarded: ClassVar[bool] = False  # whether its code is not ours, so that its errors must become MacsErrors
     fc: nn.Linear
 
