@@ -54,7 +54,7 @@ def test_whatever_else_is_called_is_refused_by_its_name(value: Any, name: Any, p
 
 @pytest.mark.parametrize("array", [np.array(["text"]), np.array([None], object), np.zeros(2, "u1,u1")])
 def test_an_array_that_holds_no_numbers_is_refused(array: Any) -> None:
-    with pytest.raises(ValueError, match="is not one of numbers"):
+    with pytest.raises(ValueError, match="is not an array of numbers"):
         read({"data": array}, 4)
 
 

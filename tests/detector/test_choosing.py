@@ -183,7 +183,7 @@ def test_eight_bits_leave_a_sum_in_float32(trained: Any, known: ImageSet, valida
     graph = onnx.load(tmp_path / "d.onnx").graph
     floats = {tensor.name: tensor.dims for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
     (product,) = [node for node in graph.node if node.op_type == "MatMul" and node.name.startswith("score/")]
-    assert list(floats[product.input[1]]) == list(detector.score.parts[1].bank.T.shape)
+    assert list(floats[product.input[1]]) == list(detector.score.parts[1].vectors.T.shape)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -176,7 +175,7 @@ def description(detector: Detector) -> dict[str, str]:
         "net": nets.name_of(detector.net),
         "calibration": json.dumps(detector.calibrated.as_dict()),
         "macs": __version__,
-        "label": json.dumps(asdict(label_of(detector))),
+        "label": json.dumps(label_of(detector).as_dict()),
         "sha256": UNSEALED,
     }
 

@@ -48,7 +48,7 @@ class Inspection:
         return 1 / (min(ranked) + 1) if ranked else None
 
     def as_dict(self) -> dict[str, Any]:
-        label = asdict(self.label)
+        label = self.label.as_dict()
         ports = {"inputs": self.inputs, "outputs": self.outputs} if self.inputs else {}
         return {
             "file": str(self.path),

@@ -7,7 +7,7 @@ once, before anything is built by them.
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -44,6 +44,9 @@ class DetectorLabel:
     settings: dict[str, Any] = field(default_factory=dict)  # of the score; versions 1 and 2 had none
     choice: Choice | None = None  # how the score was chosen, where it was
     config: dict[str, Any] | None = None  # of a network that its name alone does not build
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "preparation": self.preparation.as_dict()}
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> "DetectorLabel":

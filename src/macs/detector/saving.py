@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +41,7 @@ def save(detector: "Detector", path: str | Path) -> None:
     import torch
 
     path = detector_path(path)
-    label = asdict(label_of(detector))
+    label = label_of(detector).as_dict()
     # Copies, since safetensors takes neither tied nor channels-last tensors.
     tensors = {
         prefix + name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)

@@ -49,6 +49,10 @@ class WeightsLabel:
     format: str = FORMAT
     version: int = VERSION
 
+    def as_dict(self) -> dict[str, Any]:
+        values = asdict(self) | {"preparation": None if self.preparation is None else self.preparation.as_dict()}
+        return {key: value for key, value in values.items() if not (key == "config" and value is None)}
+
     @classmethod
     def from_json(cls, values: Any) -> "WeightsLabel":
         """A label from the JSON that `save` wrote; a TypeError or a MacsError for anything else."""
@@ -95,7 +99,7 @@ def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> N
         for key, value in net.state_dict().items()
     }
     # One metadata key: the order of several is random, and the same network should give the same bytes.
-    content = safetensors.torch.save(state, metadata={"macs": json.dumps(asdict(label))})
+    content = safetensors.torch.save(state, metadata={"macs": json.dumps(label.as_dict())})
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
