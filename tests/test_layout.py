@@ -51,6 +51,16 @@ ELSEWHERE = {
     "core/flock": "core/test_files.py",
     # The pass over images that a network makes.
     "data/reading": "data/test_batches.py",
+    "data/decoding": "data/test_folder.py",
+    "cli/_detectors": "detector/test_detector_cli.py",
+    "cli/inspect": "detector/test_inspection.py",
+    "evaluation/networks": "evaluation/test_evaluation.py",
+    "evaluation/benchmarks/openood": "evaluation/test_benchmarks.py",
+    # What all networks of other libraries share is tested with each library's.
+    "nets/_library": "nets/test_timm.py",
+    "nets/from_timm": "nets/test_timm.py",
+    "nets/from_torchvision": "nets/test_torchvision.py",
+    "nets/from_transformers": "nets/test_transformers.py",
     # What a score is chosen on.
     "data/unknowns": "detector/test_choosing.py",
     "answers": "scores/test_answers.py",

@@ -74,7 +74,7 @@ def test_a_split_that_it_has_not_is_named(shapes: Any, tmp_path: Path) -> None:
 def test_a_package_that_its_images_come_with_must_be_there(shapes: Any, tmp_path: Path) -> None:
     save(tmp_path, "test.npy")
     assert replace(shapes, packages=("json",)).read(tmp_path, "test")
-    with pytest.raises(MacsError, match=r"shapes comes with json and no_such_package, which is not installed; run: pip install"):
+    with pytest.raises(MacsError, match="json and no_such_package, which is not installed; run: pip install"):
         replace(shapes, packages=("json", "no_such_package")).read(tmp_path, "test")
 
 
