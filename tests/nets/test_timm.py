@@ -35,7 +35,7 @@ def test_a_convolutional_network_and_a_transformer_go_through_everything(model: 
     "model",
     [
         "resnet10t",
-        "resnext26ts",
+        "resnext50_32x4d",
         "densenet121",
         "tf_efficientnet_lite0",
         "mobilenetv3_small_050",

@@ -18,6 +18,7 @@ from macs.inference import outputs_of
 from macs.scores._score import Known, Score
 
 LIMIT = 10_000  # training images: enough for every score here, and a fifth of the cost of CIFAR's 50,000
+FEW = 8  # images that show which layer is the last, and whether its features have both signs
 Train = ImageSet | Callable[[], ImageSet] | None  # a function is called only if a score needs training images
 
 
@@ -108,8 +109,8 @@ def know(
 
 @torch.no_grad()
 def last_layer(net: nn.Module, images: ImageSet) -> Known:
-    """The last layer alone, for scores that need no training images; one image shows which layer that is."""
-    pixels = to_float(torch.from_numpy(np.array(images.pixels[:1])), device_of(net))
+    """The last layer alone, for scores that need no training images; a few images show which layer that is."""
+    pixels = to_float(torch.from_numpy(np.array(images.pixels[:FEW])), device_of(net))
     was_training = net.training
     try:
         head, features, logits = nets.through_head(net.eval(), pixels)
