@@ -56,6 +56,8 @@ def test_parameters_are_as_many_as_published(name: str, column: int, classes: in
 def test_every_name_on_offer_can_be_built() -> None:
     assert set(PARAMETERS) <= set(nets.available())
     for name in nets.available():
+        if name.startswith("hf/"):
+            continue  # it would be downloaded
         with torch.device("meta"):
             assert nets.build(name, classes=2).name == name
 

@@ -16,6 +16,8 @@ from command import refused, run
 from macs import nets
 from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet, Preparation
+from macs.detector.int8 import export_int8
+from macs.detector.runtime import Runtime
 from macs.inference import outputs_of
 from tiny import STRIPES, noise, stripes
 
@@ -35,7 +37,7 @@ def test_a_convolutional_network_and_a_transformer_go_through_everything(model: 
     "model",
     [
         "resnet10t",
-        "resnext26ts",
+        "resnext50_32x4d",
         "densenet121",
         "tf_efficientnet_lite0",
         "mobilenetv3_small_050",
@@ -48,6 +50,16 @@ def test_a_convolutional_network_and_a_transformer_go_through_everything(model: 
 )
 def test_ten_architectures_go_through_everything(model: str, tmp_path: Path) -> None:
     check_everything(built(f"timm/{model}", 64), tmp_path, model in IN_BOTH_SIGNS)
+
+
+@pytest.mark.architectures
+@pytest.mark.parametrize("model", ["test_resnet", "test_vit"])
+def test_eight_bits_make_the_file_smaller(model: str, tmp_path: Path) -> None:
+    detector = macs.Detector(built(f"timm/{model}", 64)).calibrate(stripes(40, 2, 64))
+    path = tmp_path / "small.onnx"
+    small = export_int8(detector, path, stripes(60, 3, 64), {"noise": noise(20, 4, 64)}, max_drop=100)
+    assert small.bytes_int8 == path.stat().st_size < 0.4 * small.bytes_float32
+    assert len(Runtime(path).predict(noise(5, 5, 64)).is_ood) == 5
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,25 @@ def test_a_detector_holds_all_that_builds_its_network(tmp_path: Path) -> None:
         assert nets.preparation_of(again) == net.preparation
 
 
+@pytest.mark.parametrize(
+    ("forged", "message"),
+    [
+        ({"num_hidden_layers": 10**9}, "does not fit hf/.* with 3 classes: it has"),
+        ({"hidden_size": 2 * 10**6}, "does not fit hf/.* with 3 classes"),
+        ({"model_type": "none"}, "Cannot build hf/"),
+        ({"model_type": 3}, "Cannot build hf/"),
+        ({"patch_size": 0}, "Cannot build hf/"),
+    ],
+)
+def test_a_forged_configuration_is_refused(forged: dict[str, Any], message: str, tmp_path: Path) -> None:
+    published(tmp_path / "hub", vit())
+    net = built(f"hf/{tmp_path}/hub", SIZE)
+    net.config |= forged
+    macs.Detector(net).calibrate(stripes(40, 2, SIZE)).save(tmp_path / "d.safetensors")
+    with pytest.raises(MacsError, match=message):
+        macs.Detector.load(tmp_path / "d.safetensors")
+
+
 @pytest.mark.parametrize("config", [vit, resnet])
 def test_files_and_pretrained_weights_give_the_library_s_own_answers(
     config: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -85,6 +85,7 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
 
     from macs import nets
     from macs.detector._detector import Detector, count_outputs
+    from macs.nets._checkpoints import fill
 
     label, content = read(path)
     scorer = _score(label, score, path)
@@ -109,7 +110,7 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
     for name, tensor in (state | learnt).items():
         if not tensor.isfinite().all():
             raise MacsError(f"{path} holds weights that are not finite ({name}); calibrate another network.")
-    network.load_state_dict(state)
+    fill(network, state)
     if isinstance(network, nets.Net):
         network.preparation = label.preparation
     network.eval()

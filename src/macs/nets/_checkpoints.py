@@ -164,7 +164,7 @@ def load(
             raise MacsError(
                 f"{path} holds weights that are not finite ({key}): its training diverged; use another file."
             )
-    target.load_state_dict(state)
+    fill(target, state)
     if isinstance(net, LibraryNet) and replaced is not None:
         net.draw_head(seed)
         tell(f"{path} has no last layer for {classes} classes, so that of {name} starts at random.")
@@ -308,6 +308,14 @@ def _other_stem(state: State, net: Net) -> str:
     if theirs is None or ours is None or theirs.ndim != 4 or theirs.shape[2:] == ours.shape[2:]:
         return ""
     return _dimensions(theirs.shape[2:])
+
+
+def fill(net: nn.Module, state: State) -> None:
+    """Give a network the weights of a state that fits it."""
+    # Some modules ask which version of their format a state has; only a module's own state dict says so.
+    versioned = net.state_dict()
+    versioned.update(state)
+    net.load_state_dict(versioned)
 
 
 def misfit(state: State, expected: State, classes: int) -> str:

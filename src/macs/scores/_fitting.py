@@ -19,6 +19,7 @@ from macs.scores._score import Known, Score
 from macs.scores.combined import MOST, held_out_of
 
 LIMIT = 10_000  # training images: enough for every score here, and a fifth of the cost of CIFAR's 50,000
+FEW = 8  # images that show which layer is the last, and whether its features have both signs
 Train = ImageSet | Callable[[], ImageSet | None] | None  # a function is called only if a score needs the images
 
 
@@ -161,8 +162,8 @@ def _outputs(net: nn.Module, images: ImageSet, precision: str, progress: bool) -
 
 @torch.no_grad()
 def last_layer(net: nn.Module, images: ImageSet) -> Known:
-    """The last layer alone, for scores that need no training images; one image shows which layer that is."""
-    pixels = to_float(torch.from_numpy(np.array(images.pixels[:1])), device_of(net))
+    """The last layer alone, for scores that need no training images; a few images show which layer that is."""
+    pixels = to_float(torch.from_numpy(np.array(images.pixels[:FEW])), device_of(net))
     was_training = net.training
     try:
         head, features, logits = nets.through_head(net.eval(), pixels)
