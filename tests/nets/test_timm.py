@@ -45,7 +45,7 @@ def test_a_convolutional_network_and_a_transformer_go_through_everything(model: 
         "vit_tiny_patch16_224",
         "deit_tiny_patch16_224",
         "regnetx_002",
-        "vgg11",
+        "resnet18",
     ],
 )
 def test_ten_architectures_go_through_everything(model: str, tmp_path: Path) -> None:
