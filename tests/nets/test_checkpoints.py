@@ -96,7 +96,7 @@ def test_the_label_is_json_that_other_tools_can_read(net: nets.Net, tmp_path: Pa
     assert preparation.pop("mean") == pytest.approx([125.3 / 255, 123.0 / 255, 113.9 / 255], rel=1e-6)
     assert preparation.pop("std") == pytest.approx([63.0 / 255, 62.1 / 255, 66.7 / 255], rel=1e-6)
     assert preparation == {"size": 32, "resize": 32, "interpolation": "bilinear"}
-    assert label == {**expected, "class_names": [], "config": None}
+    assert label == {**expected, "class_names": []}
 
 
 def test_class_names_travel_with_the_weights(net: nets.Net, tmp_path: Path) -> None:
