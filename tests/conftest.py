@@ -19,7 +19,11 @@ for name in ("nms", "qnms"):
     TORCHVISION.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
+LONGEST = ("test_demo.py", "test_training.py", "test_your_model.py")  # files that take a minute or more
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONGEST)  # so that no process ends long after the others
     if "architectures" not in config.option.markexpr:
         for item in items:
             if item.get_closest_marker("architectures"):
