@@ -36,6 +36,7 @@ def open_rgb(path: Path, enough: int = 0) -> Image.Image:
                 if enough:
                     image.draft(None, (enough, enough))
                 ImageOps.exif_transpose(image, in_place=True)  # or it would copy those that stand upright already
+                image.load()  # while the file is open: older versions of Pillow have not read an upright picture yet
                 return to_rgb(image)
             why = f"its {image.width} x {image.height} pixels exceed Pillow's limit of {limit:,}"
     except UnidentifiedImageError:
