@@ -78,7 +78,9 @@ class Ranked:
             thresholds = low[true_positives - 1]
             begin, end = np.searchsorted(high, thresholds[0], "left"), np.searchsorted(high, thresholds[-1], "right")
             below = begin + np.searchsorted(high[begin:end], thresholds, "left")
-            false_positives = begin + np.searchsorted(high[begin:end], thresholds, "right")
+            tied = high.take(below, mode="clip") == thresholds
+            false_positives = below.copy()
+            false_positives[tied] = np.searchsorted(high, thresholds[tied], "right")
             caught = true_positives - ties
             precisions += float(ties @ (true_positives / (true_positives + false_positives)))
             before += float(ties @ (caught / np.maximum(caught + below, 1)))
