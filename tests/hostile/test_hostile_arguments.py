@@ -21,6 +21,8 @@ CASES += [
         ["data", "get", "cifar10", "--mirror", "http://"],
         ["data", "get", "cifar10", "--mirror", "file:///proc/self"],
         ["data", "get", ""],
+        ["calibrate", "", "--out", "x.safetensors"],  # the current folder may be a run
+        ["calibrate", "run", "--out="],
         ["data", "check", "cifar11"],
         ["data", "check", "../x"],
         ["evaluate"],

@@ -23,6 +23,8 @@ for _group_order, (_title, _commands) in enumerate(GROUPS.items()):
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name, and return its exit code; errors are raised."""
+    if any(is_empty(argument) for argument in arguments):  # an empty path would mean the current folder
+        raise MacsError("One of the arguments is empty; give it a value, or leave it out.")
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
@@ -30,3 +32,9 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else 0 if request.code is None else 1
     return 0
+
+
+def is_empty(argument: str) -> bool:
+    """Whether an argument, or the value in --option=value, is empty or blank."""
+    option, equals, value = argument.partition("=")
+    return not (value if option.startswith("--") and equals else argument).strip()

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter, Token
 
 from macs.core.console import Terminal
-from macs.core.files import user_path
 from macs.core.text import printable
 from macs.core.version import __version__
 
@@ -52,12 +51,7 @@ def whole_number(kind: Any, tokens: Sequence[Token]) -> int:
     return int(tokens[0].value)
 
 
-def folder_named(kind: Any, tokens: Sequence[Token]) -> Path:
-    """A path as written; an empty one would become the current folder."""
-    return user_path(tokens[0].value)
-
-
-Data = Annotated[Path | None, Parameter(help=DATA_HELP, converter=folder_named)]
+Data = Annotated[Path | None, Parameter(help=DATA_HELP)]
 Whole = Annotated[int, Parameter(converter=whole_number)]
 FprRuleOption = Annotated[
     Literal["first", "nearest"],

@@ -55,7 +55,7 @@ def input_file(path: str | Path, what: str = "file", hint: str = "check the path
     if kind is None:
         raise MacsError(f"There is no {what} at {path}; {hint}.")
     if kind != "a file":
-        raise MacsError(f"{path} is {kind}, not a {what}; {hint}.")
+        raise MacsError(f"{path} is {kind}, not {'an' if what[0] in 'aeiou' else 'a'} {what}; {hint}.")
     if not os.access(path, os.R_OK):
         raise MacsError(f"Cannot read {path}: Permission denied.")
     return path
