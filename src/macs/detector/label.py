@@ -97,7 +97,7 @@ def fitted(kind: Any, value: Any, name: str) -> Any:
         try:
             return Preparation.from_dict(value)
         except MacsError as error:
-            raise Misfit(f"{name}: {error}") from None
+            raise Misfit(f"{name}: {str(error).rstrip('.')}") from None
     if is_dataclass(kind):
         return _record(kind, value, name)
     if whole in (tuple, dict):

@@ -1,0 +1,99 @@
+"""Do the promises of p-values and of --fdr hold on real images? And how many unknown images does each rule find?
+
+python benchmarks/false_discoveries.py DATA CHECKPOINT [SCORE ...]
+
+The WRN-40-2 of the checkpoint answers CIFAR-10's test images and four sets of unknown ones, once per score. Then the
+test images are split at random again and again: 5,000 calibrate, and the others are new. How many of the new ones have
+p-values below 1, 5 and 10%, and does a two-sample Kolmogorov-Smirnov test tell them from the calibration images more
+often than it must? In batches of 1,000 images, what share of those called unknown is known, by --fdr and by the
+threshold?
+"""
+
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import ks_2samp
+
+import macs
+from macs.answers import Answers
+from macs.detector.calibration import conformal_threshold
+from macs.detector.reference import Reference
+from macs.detector.verdicts import highest_discovery
+
+Confidences = NDArray[np.float32]
+
+UNKNOWN = ("svhn", "textures", "places365", "cifar100")
+EACH = 1_200  # unknown images of each set, so that none outweighs the others
+CALIBRATION, SPLITS = 5_000, 500
+BATCH, SHARES, LEVELS = 1_000, (0.1, 0.5), (0.05, 0.1, 0.2)
+
+
+def confidences_of(score: str, data: Path, checkpoint: Path) -> dict[str, Confidences]:
+    """The confidences of the test images and of each unknown set, for a score fitted on training images."""
+    known = macs.data.load("cifar10", "test", root=data)
+    detector = macs.Detector(macs.nets.load(checkpoint, "wrn-40-2", classes=10), score)
+    if detector.score.needs("training images"):
+        detector = detector.fit(macs.data.load("cifar10", "train", root=data))
+    detector = detector.calibrate(known.subset(np.arange(200)))  # only so that it answers; its threshold is not used
+    sets = {"known": known} | {name: macs.data.load(name, "test", root=data) for name in UNKNOWN}
+    return {name: detector.predict(images).confidences for name, images in sets.items()}
+
+
+def p_values(calibration: Confidences, new: Confidences) -> Confidences:
+    reference, answers = (Answers(np.zeros(len(each), np.int64), each) for each in (calibration, new))
+    return Reference.of(reference, classes=1, per_class=False).p_values(answers)
+
+
+def uniformity(known: Confidences) -> str:
+    """The share of new ID images below each level, and how often the test rejects at 5%."""
+    below, rejected = [], 0
+    for seed in range(SPLITS):
+        calibration, new = np.split(np.random.default_rng(seed).permutation(known), [CALIBRATION])
+        found = p_values(calibration, new)
+        below.append([np.mean(found <= level) for level in (0.01, 0.05, 0.1)])
+        rejected += ks_2samp(calibration, new).pvalue <= 0.05
+    shares = ", ".join(f"{share:.2%}" for share in np.mean(below, axis=0))
+    return f"p <= 1, 5, 10%: {shares} of new ID images; Kolmogorov-Smirnov rejects {rejected / SPLITS:.1%} at 5%"
+
+
+def batches(known: Confidences, unknown: Confidences, share: float, level: float) -> list[float]:
+    """Mean false share and share found, by --fdr at this level and by the threshold that keeps 95%."""
+    rows, count = [], round(share * BATCH)
+    is_known = np.arange(BATCH) < BATCH - count
+    for seed in range(SPLITS):
+        random = np.random.default_rng(seed)
+        calibration, new = np.split(random.permutation(known), [CALIBRATION])
+        batch = np.concatenate([new[: BATCH - count], random.permutation(unknown)[:count]])
+        ranks = p_values(calibration, batch)
+        row = []
+        for called in (ranks <= highest_discovery(ranks, level), batch < conformal_threshold(calibration, 0.95).value):
+            row += [float(np.mean(is_known[called])) if called.any() else 0.0, float(np.mean(called[~is_known]))]
+        rows.append(row)
+    return [float(value) for value in np.mean(rows, axis=0)]
+
+
+def main(data: Path, checkpoint: Path, *scores: str) -> None:
+    warnings.simplefilter("ignore")
+    console = Console()
+    for score in scores or ("energy", "knn"):
+        found = confidences_of(score, data, checkpoint)
+        random = np.random.default_rng(0)
+        unknown = np.concatenate([random.permutation(found[name])[:EACH] for name in UNKNOWN])
+        console.print(f"{score}: {uniformity(found['known'])}")
+        table = Table(title=f"{score}: {SPLITS} batches of {BATCH:,} images; false share of those called, share found")
+        for title in ("unknown", "--fdr", "false", "found", "threshold: false", "found"):
+            table.add_column(title, justify="right")
+        for share in SHARES:
+            for level in LEVELS:
+                values = batches(found["known"], unknown, share, level)
+                table.add_row(f"{share:.0%}", f"{level:g}", *(f"{value:.1%}" for value in values))
+        console.print(table)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
