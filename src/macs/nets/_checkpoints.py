@@ -151,8 +151,8 @@ def load(
     if isinstance(net, Net) and (kernel := _other_stem(state, net)):
         raise MacsError(
             f"{path} holds a network that begins with a {kernel} convolution, the stem for large images such as "
-            f"ImageNet's, but our {name} is the variant for small images with a 3 x 3 stem; use other weights, or that "
-            "network as your own module:Class."
+            f"ImageNet's, but our {name} is the variant for small images with a 3 x 3 stem; use other weights, or the "
+            f"network for large images, torchvision/{name.replace('-', '')}."
         )
     if why := misfit(state, target.state_dict(), classes):
         hint = "give the name and the classes that it was trained with"
