@@ -15,7 +15,7 @@ from macs.training.options import TrainingOptions
 if TYPE_CHECKING:
     SweepOptions: TypeAlias = TrainingOptions
 else:
-    SweepOptions = options_from(TrainingOptions(), without=("margin", "seed"))
+    SweepOptions = options_from(TrainingOptions(), without=("margin", "seed", "validate"))
 
 DEFAULTS = SweepOptions()
 

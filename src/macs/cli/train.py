@@ -109,33 +109,53 @@ def _train(
     from_scratch: bool,
 ) -> None:
     from macs.data import load
+    from macs.data.loading import load_held_out
     from macs.training.runs import RunFolder, run_name
 
     recipe = wanted.recipe
+    recipe.check_validation(wanted.validate)
     margin = [] if wanted.margin is None else [f"m{wanted.margin:g}"]
     name = run_name(wanted.id, wanted.net, wanted.method, *margin, f"seed{recipe.seed}")
     folder = RunFolder(user_path(Path("runs") / name if run is None else run))
     folder.check_writable()
     preparation = wanted.preparation
     train = load(wanted.id, "train", root=data, preparation=preparation, broken=broken)
+    validation = load_held_out(wanted.id, data, preparation, broken=broken) if wanted.validate else None
+    if wanted.validate and validation is None:
+        raise MacsError(f"{wanted.id} has no val part to validate on; name a set that has one, or drop --validate.")
 
     from macs import methods, training
 
-    outliers = None
+    outliers = validation_outliers = None
     if methods.build(wanted.method, recipe.options).needs_outliers:
         outliers = load(wanted.outliers, "train", root=data, preparation=preparation, labelled=False, broken=broken)
+        if validation is not None:
+            validation_outliers = load_held_out(wanted.outliers, data, preparation, labelled=False, broken=broken)
+            if validation_outliers is None:
+                warn(f"{wanted.outliers} has no val part, so validation measures accuracy alone.")
     net = wanted.starting_net(classes=len(train.classes))
     if not (wanted.checkpoint or from_scratch or resume):
         warn("There is no --checkpoint, so training starts from random weights; `macs pretrain` gives better ones.")
     history = training.finetune(
-        net, train, outliers, method=wanted.method, recipe=recipe, run=folder.path, resume=resume
+        net,
+        train,
+        outliers,
+        method=wanted.method,
+        recipe=recipe,
+        validation=validation,
+        validation_outliers=validation_outliers,
+        run=folder.path,
+        resume=resume,
     )
     value = {
         "run": str(folder.path),
         "recipe": TrainingOptions.of(folder.spec).flat(),
         "history": [asdict(epoch) for epoch in history],
     }
-    show(f"The run is in {folder.path}; measure it with: {measuring(folder.path, wanted.id, data)}", value, as_json)
+    kept = next(epoch.epoch for epoch in history if epoch.kept)
+    which = f", with the weights of epoch {kept} of {len(history)}" if recipe.keep == "best" else ""
+    command = measuring(folder.path, wanted.id, data)
+    show(f"The run is in {folder.path}{which}; measure it with: {command}", value, as_json)
 
 
 def measuring(run: Path, id: str, data: Path | None) -> str:
