@@ -1,8 +1,6 @@
 """Validation after each epoch: the same numbers computed another way, and a training that it does not disturb."""
 
 import copy
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 from test_training import SHORT, TwoLayers, same, small_net, weights
+from test_training_spec import run_elsewhere
 from torch import Tensor, nn
 
 import macs
@@ -123,13 +122,6 @@ def test_what_a_callback_raises_ends_the_training_and_loses_nothing(
     assert same(weights(whole), weights(stopped))
 
 
-CHILD = """
-import sys
-from macs.training import TrainingSpec, run
-run(TrainingSpec.from_toml(sys.argv[1]), sys.argv[2], progress=False)
-"""
-
-
 def test_another_process_gets_the_same_bits_from_the_record_alone(tmp_path: Path) -> None:
     train, val = macs.data.load("digits", "train", size=8), macs.data.load("digits", "val", size=8)
     outliers, others = (macs.data.load("digits-outliers", split, size=8, labelled=False) for split in ("train", "val"))
@@ -147,11 +139,10 @@ def test_another_process_gets_the_same_bits_from_the_record_alone(tmp_path: Path
     )
     spec = RunFolder(tmp_path / "one").spec
     assert (spec.validation, spec.validation_outliers) == (val.spec, others.spec)
-    command = [sys.executable, "-c", CHILD, str(tmp_path / "one/recipe.toml"), str(tmp_path / "two/three")]
-    subprocess.run(command, check=True, cwd=tmp_path)
-    files = [tmp_path / name / "net.safetensors" for name in ("one", "two/three")]
+    run_elsewhere(tmp_path / "one/recipe.toml", tmp_path / "two")
+    files = [tmp_path / name / "net.safetensors" for name in ("one", "two/run")]
     assert files[0].read_bytes() == files[1].read_bytes()
-    again = RunFolder(tmp_path / "two/three").epochs()
+    again = RunFolder(tmp_path / "two/run").epochs()
     assert [(epoch.merit, epoch.kept) for epoch in again] == [(epoch.merit, epoch.kept) for epoch in history]
 
 
