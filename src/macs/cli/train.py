@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_h
 import docstring_parser
 from cyclopts import Parameter
 
-from macs.cli._app import Data, Flag, Json, app, ood_sets_for, show, whole_number
+from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, app, ood_sets_for, show, whole_number
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import user_path
@@ -62,9 +62,11 @@ def pretrain(
     data: Data = None,
     broken: Broken = "stop",
     resume: Resume = False,
+    hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
     """Train a plain classifier from scratch: the starting point of every method, and the baseline MSP."""
+    hardware.use()
     wanted = wanted_from(PRETRAINING_OPTIONS, recipe, options)
     if wanted.method != PRETRAINING_OPTIONS.method:
         raise MacsError(f"{recipe} is a recipe for {wanted.method}; use it with `macs finetune`, or name another.")
@@ -80,9 +82,11 @@ def finetune(
     data: Data = None,
     broken: Broken = "stop",
     resume: Resume = False,
+    hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
     """Fine-tune a classifier with its own images and auxiliary outliers. The defaults are the paper's protocol."""
+    hardware.use()
     _train(wanted_from(TrainingOptions(), recipe, options), run, data, broken, resume, json, from_scratch=False)
 
 

@@ -148,7 +148,11 @@ def _train(
 
     device = best_device()
     bf16 = use_bf16(recipe.precision, device)
-    fabric = Fabric(accelerator=device.type, devices=1, precision="bf16-mixed" if bf16 else "32-true")
+    fabric = Fabric(
+        accelerator=device.type,
+        devices=1 if device.index is None else [device.index],
+        precision="bf16-mixed" if bf16 else "32-true",
+    )
     channels_last(net)
     optimizer = torch.optim.SGD(
         net.parameters(),
