@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 import macs
-from macs.training.runs import Epoch
+from macs.training import Epoch
 
 
 def main(logs: str | Path, epochs: int = 5) -> list[Epoch]:

@@ -22,7 +22,7 @@ from macs.methods.macs import MarginBoundedConfidence
 from macs.training.options import TrainingOptions
 from macs.training.recipe import Recipe
 from macs.training.runs import RunFolder
-from macs.training.spec import Start, TrainingSpec
+from macs.training.spec import Start, TrainingSpec, differences
 from tiny import noise, stripes
 
 SPEC = TrainingSpec(
@@ -166,3 +166,15 @@ def test_a_method_may_be_given_as_one(known: ImageSet, outliers: ImageSet, tmp_p
     assert spec.method == "macs" and spec.recipe.options["variant"] == "hinge" and spec.recipe.options["margin"] == 0.2
     with pytest.raises(MacsError, match="settings of macs are given twice"):
         macs.finetune(start, stripes(64, 1), outliers, method=method, recipe=Recipe(margin=0.1), progress=False)
+
+
+def test_what_came_later_is_part_of_the_identity_only_if_it_is_used() -> None:
+    """Cells are found by it, and those that earlier versions trained are not to be trained again."""
+    later = {"keep", "validation", "validation_outliers"}
+    assert not later & SPEC.identity().keys()
+    assert SPECS[-1].identity().keys() - SPEC.identity().keys() == later
+    one, other = SPEC.identity(), replace(SPECS[-1], recipe=replace(SPEC.recipe, keep="best")).identity()
+    both = differences(one, other), differences(other, one)
+    assert [words[-1] for words in both] == ["keep is None there and 'best' here", "keep is 'best' there and None here"]
+    for words in both:
+        assert sorted(words[:2]) == ["other validation images", "other validation outliers"]

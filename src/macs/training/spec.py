@@ -24,6 +24,7 @@ from macs.data.spec import MEMORY, DataSpec
 from macs.training.recipe import Recipe
 
 RANDOM = "random"  # the source of starting weights drawn from a seed
+LATER = ("keep",)  # fields of Recipe that older records lack
 IN_WORDS = {
     "train": "other training images",
     "outliers": "other outliers",
@@ -68,11 +69,6 @@ class TrainingSpec:
         check(self)
 
     @property
-    def data(self) -> dict[str, DataSpec | None]:
-        """All its images, by what they are for."""
-        return {name: getattr(self, name) for name in ("train", "outliers", "validation", "validation_outliers")}
-
-    @property
     def complete(self) -> bool:
         """Whether images and starting weights are known by their hashes; older runs recorded names alone."""
         return bool(self.train.fingerprint and self.start.weights)
@@ -81,7 +77,12 @@ class TrainingSpec:
         """Tables of plain values, for JSON and TOML; None is left out."""
         recipe = asdict(self.recipe)
         tables = {
-            "data": {name: images and images.as_dict() for name, images in self.data.items()},
+            "data": {
+                "train": self.train.as_dict(),
+                "outliers": self.outliers and self.outliers.as_dict(),
+                "validation": self.validation and self.validation.as_dict(),
+                "validation_outliers": self.validation_outliers and self.validation_outliers.as_dict(),
+            },
             "network": {"name": self.net, "classes": list(self.classes), "preparation": self.preparation.as_dict()},
             "start": asdict(self.start),
             "method": {"name": self.method, "settings": recipe.pop("options")},
@@ -121,24 +122,31 @@ class TrainingSpec:
             raise located(path, error) from None
 
     def identity(self) -> dict[str, Any]:
-        """Everything that decides the result of the training; images and weights are given by their hashes."""
-        tables = self.as_dict()
+        """Everything that decides the result of the training; images and weights are given by their hashes.
+
+        What came later is a part of it only if it is used, so that trainings of earlier versions are found again.
+        """
+        tables, usual = self.as_dict(), Recipe()
+        validation = {"validation": self.validation, "validation_outliers": self.validation_outliers}
+        recipe = asdict(replace(self.recipe, options={}))
         return {
-            **{name: images.fingerprint if images else "" for name, images in self.data.items()},
+            "train": self.train.fingerprint,
+            "outliers": self.outliers.fingerprint if self.outliers else "",
+            **{name: images.fingerprint for name, images in validation.items() if images},
             "start": self.start.weights,
             "net": self.net,
             "classes": list(self.classes),
             "preparation": tables["network"]["preparation"],
             "method": self.method,
             "settings": tables["method"].get("settings", {}),
-            **asdict(replace(self.recipe, options={})),
+            **{key: value for key, value in recipe.items() if key not in LATER or value != getattr(usual, key)},
         }
 
 
 def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
     """How two identities differ, in words."""
-    changed = [key for key in ours if theirs.get(key) != ours[key]]
-    return [IN_WORDS.get(key, f"{key} is {theirs.get(key)!r} there and {ours[key]!r} here") for key in changed]
+    changed = [key for key in {**ours, **theirs} if theirs.get(key) != ours.get(key)]
+    return [IN_WORDS.get(key, f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here") for key in changed]
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
