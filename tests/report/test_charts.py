@@ -150,7 +150,7 @@ def test_validation_and_the_epoch_that_is_kept_are_drawn_where_there_are_any() -
     auroc, kept = drawn["whole"]["Validation"].curves
     places = points(auroc.path)
     assert (np.diff(places[:, 0]) > 0).all() and (np.diff(places[:, 1]) < 0).all()
-    assert kept.name == "epoch 2, which is kept"
+    assert kept.name == "epoch 2, which is kept" and drawn["whole"]["Validation"].alt.endswith(" Epoch 2 is kept.")
     np.testing.assert_allclose(points(kept.path), [[0.25, 0], [0.25, 1]])
     last = [replace(epoch, kept=epoch.epoch == 5) for epoch in plain]
     assert all(len(chart.curves) <= 2 for _, chart in history.charts(TrainingRecord(SPEC, None, None, last)))

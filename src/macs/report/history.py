@@ -56,12 +56,13 @@ def draw(panel: Panel, epochs: "list[Epoch]") -> Chart:
         Curve(name, style, path(x_axis.at(numbers), y_axis.at(line)))
         for (name, line), style in zip(lines.items(), ("known", "s0"), strict=False)
     ]
-    if (kept := [epoch.epoch for epoch in epochs if epoch.kept]) and kept != numbers[-1:]:
-        curves.append(Curve(f"epoch {kept[0]}, which is kept", "limit", path([x_axis.at(kept[0])] * 2, [0, 1])))
+    kept = next((epoch.epoch for epoch in epochs[:-1] if epoch.kept), None)  # nothing is said of the last
+    if kept:
+        curves.append(Curve(f"epoch {kept}, which is kept", "limit", path([x_axis.at(kept)] * 2, [0, 1])))
     if panel.limit:
         curves.append(Curve(f"margin {panel.limit:g}", "limit", path([0, 1], y_axis.at([panel.limit] * 2))))
     labelled = [number for number in numbers if number % -(-len(numbers) // 6) == 0] or numbers
     ticks = [Tick(round(100 * float(x_axis.at(number)), 2), str(number)) for number in labelled]
     ends = "; ".join(f"{name} goes from {line[0]:.3g} to {line[-1]:.3g}" for name, line in lines.items())
-    alt = f"{panel.label}, over {len(epochs)} epochs: {ends}."
+    alt = f"{panel.label}, over {len(epochs)} epochs: {ends}.{f' Epoch {kept} is kept.' if kept else ''}"
     return Chart("epoch", panel.label, alt, curves, ticks, y_axis.ticks(4, panel.percent))
