@@ -13,6 +13,7 @@ from PIL import Image
 from command import needs_torch, refused, run
 from macs import methods, nets
 from macs.cli._app import app
+from macs.core.devices import best_device, use_device
 from tiny import STRIPES, noise, stripes
 
 OUTSIDE = '''
@@ -186,6 +187,45 @@ def test_ctrl_c_promises_nothing_that_a_command_does_not_do(
     net = ["--net", "wrn-10-1", "--checkpoint", folders / "nowhere"]
     run("evaluate", *net, "--id", folders / "mine", "--ood", folders / "unknown", expect=130)
     assert capsys.readouterr().err.strip() == "Stopped. Nothing is left half-written."
+
+
+RUN_NETWORKS = ["demo", "pretrain", "finetune", "sweep", "evaluate", "report", "calibrate", "predict", "reproduce"]
+
+
+@pytest.mark.parametrize("command", RUN_NETWORKS)
+def test_a_command_that_runs_networks_takes_a_device_and_threads(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(command, "--help")
+    text = capsys.readouterr().out
+    assert "--device" in text and "--threads" in text
+
+
+def test_a_device_that_is_not_there_is_one_sentence(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
+    needed = {"predict": ["x.png", "--detector", folders / "x.safetensors"], "calibrate": ["--out", tmp_path / "x"]}
+    needed |= {command: ["run", "--ood", folders / "unknown"] for command in ("evaluate", "report")}
+    for command in set(RUN_NETWORKS) - {"predict"}:  # which first looks for its file
+        line = refused(capsys, command, *needed.get(command, []), "--device", "cuda:1")
+        assert line == "error: There is no device on this machine called 'cuda:1'; choose one of auto, cpu."
+    for command in RUN_NETWORKS:
+        for threads in ("0", "-1", "1000000"):
+            line = refused(capsys, command, *needed.get(command, []), f"--threads={threads}")
+            assert "--threads must be at least 1 and at most 1,024" in line
+    assert not any(tmp_path.iterdir())
+
+
+def test_networks_run_where_and_with_as_many_threads_as_asked(
+    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setattr("macs.core.devices._accelerator", lambda: torch.device("meta"))
+    run("pretrain", *train_options(folders), "--run", tmp_path / "run", "--device", "cpu", "--threads", 3)
+    assert asked == [3] and best_device() == torch.device("cpu")
+    use_device("auto")
 
 
 def test_the_list_of_datasets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from macs.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from macs import data, evaluation, experiments, losses, methods, metrics, nets, report, scores, training
+    from macs.core.devices import use_device
     from macs.core.errors import MacsError
     from macs.core.memory import keep_freed_memory
     from macs.data import ImageSet
@@ -43,6 +44,7 @@ __all__ = [
     "report",
     "scores",
     "training",
+    "use_device",
 ]
 
 
@@ -73,6 +75,7 @@ __getattr__ = lazily(
         "finetune": "macs.training",
         "keep_freed_memory": "macs.core.memory",
         "pretrain": "macs.training",
+        "use_device": "macs.core.devices",
     },
 )
 

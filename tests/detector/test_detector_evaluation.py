@@ -106,7 +106,7 @@ def test_a_report_on_thresholds_per_class_lists_them(folder: Path) -> None:
 
 @pytest.mark.parametrize("command", ["evaluate", "report"])
 def test_an_exported_detector_is_measured_without_torch(folder: Path, tmp_path: Path, command: str) -> None:
-    arguments = [command, "--detector", "one.onnx", "--id", "test", "--ood", "noise.npy", "--json"]
+    arguments = [command, "--detector", "one.onnx", "--id", "test", "--ood", "noise.npy", "--threads", "1", "--json"]
     arguments += ["--out", str(tmp_path / "page.html")] if command == "report" else []
     process = [sys.executable, "-c", WITHOUT_TORCH, *arguments]
     done = subprocess.run(process, capture_output=True, text=True, check=False, cwd=folder)
@@ -134,7 +134,9 @@ def test_mistakes_get_one_sentence(folder: Path, capsys: pytest.CaptureFixture[s
     assert "leave --net and --score out" in refused(capsys, *exported, *given, "--net", "dots:Dots")
     assert "There is no exported detector" in refused(capsys, command, "--detector", folder / "no.onnx", *given)
     assert "no execution provider" in refused(capsys, *exported, *given, "--provider", "abacus")
+    assert "which takes --provider; leave --device out" in refused(capsys, *exported, *given, "--device", "cpu")
     saved = ["--detector", folder / "one.safetensors"]
+    assert "no device on this machine called 'abacus'" in refused(capsys, command, *saved, *given, "--device", "abacus")
     assert "--provider is for an exported detector" in refused(capsys, command, *saved, *given, "--provider", "cpu")
     assert "--provider is for an exported" in refused(capsys, command, folder, *given, "--provider", "cpu")
     assert "was calibrated with the score msp" in refused(capsys, command, *saved, *given, "--score", "energy")

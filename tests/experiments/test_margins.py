@@ -240,3 +240,19 @@ def test_a_mistake_in_the_command_gets_one_sentence(
 ) -> None:
     monkeypatch.setenv("MACS_DATA", "nowhere")
     assert words in refused(capsys, "sweep", *arguments)
+
+
+def test_each_margin_keeps_its_best_epoch_on_the_held_out_images(
+    start: torch.nn.Module, known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
+    recipe = replace(RECIPE, epochs=3, keep="best")
+    result = sweep(start, known, outliers, validation=HELD, run=tmp_path, margins=(0.5,), recipe=recipe, progress=False)
+    (measured,) = result.points[0].results
+    (metrics,) = tmp_path.glob("*/*/metrics.jsonl")
+    epochs = [json.loads(line) for line in metrics.read_text().splitlines()]
+    (kept,) = (epoch for epoch in epochs if epoch["kept"])
+    assert measured.validation.accuracy == kept["validation_accuracy"]
+    assert measured.validation.mean("auroc") == kept["validation_auroc"]
+    assert kept["validation_accuracy"] + kept["validation_auroc"] == max(
+        epoch["validation_accuracy"] + epoch["validation_auroc"] for epoch in epochs
+    )

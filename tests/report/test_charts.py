@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,3 +133,25 @@ def test_the_margin_is_drawn_where_the_gap_has_to_reach() -> None:
     (at,) = {float(y) for y in points(line.path)[:, 1]}
     tick = next(tick for tick in gap.y_ticks if tick.label == "0.2")
     assert 100 * at == pytest.approx(tick.at, abs=0.1)
+
+
+def test_validation_and_the_epoch_that_is_kept_are_drawn_where_there_are_any() -> None:
+    plain = epochs(5, True)
+    accurate = [replace(epoch, validation_accuracy=0.5 + epoch.epoch / 10) for epoch in plain]
+    whole = [replace(epoch, validation_auroc=1 - epoch.epoch / 10, kept=epoch.epoch == 2) for epoch in accurate]
+    drawn = {
+        name: dict(history.charts(TrainingRecord(SPEC, None, None, each)))
+        for name, each in {"plain": plain, "accurate": accurate, "whole": whole}.items()
+    }
+    assert [curve.name for curve in drawn["plain"]["Accuracy"].curves] == ["training"]
+    assert [curve.name for curve in drawn["accurate"]["Accuracy"].curves] == ["training", "validation"]
+    assert "validation goes from 0.6 to 1" in drawn["accurate"]["Accuracy"].alt
+    assert "Validation" not in drawn["accurate"]
+    auroc, kept = drawn["whole"]["Validation"].curves
+    places = points(auroc.path)
+    assert (np.diff(places[:, 0]) > 0).all() and (np.diff(places[:, 1]) < 0).all()
+    assert kept.name == "epoch 2, which is kept" and drawn["whole"]["Validation"].alt.endswith(" Epoch 2 is kept.")
+    np.testing.assert_allclose(points(kept.path), [[0.25, 0], [0.25, 1]])
+    last = [replace(epoch, kept=epoch.epoch == 5) for epoch in plain]
+    assert all(len(chart.curves) <= 2 for _, chart in history.charts(TrainingRecord(SPEC, None, None, last)))
+    assert [c.name for c in dict(history.charts(TrainingRecord(SPEC, None, None, last)))["Loss"].curves] == ["loss"]

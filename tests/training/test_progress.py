@@ -15,11 +15,15 @@ def test_an_epoch_is_a_line_without_a_terminal(capsys: pytest.CaptureFixture[str
         progress.step(EPOCH, 7)
         progress.epoch(EPOCH)
         progress.epoch(replace(EPOCH, epoch=3, confidence_out=0.0))
+        progress.epoch(replace(EPOCH, epoch=3, confidence_out=0.0, validation_accuracy=0.75))
+        progress.epoch(replace(EPOCH, epoch=3, confidence_out=0.0, validation_accuracy=0.75, validation_auroc=0.9876))
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
         "macs epoch 2/3  loss 0.123  accuracy 87.6%  confidence 0.91 ID, 0.25 outliers  1234 images/s",
         "macs epoch 3/3  loss 0.123  accuracy 87.6%  1234 images/s",
+        "macs epoch 3/3  loss 0.123  accuracy 87.6%  validation accuracy 75.0%  1234 images/s",
+        "macs epoch 3/3  loss 0.123  accuracy 87.6%  validation accuracy 75.0%, AUROC 98.8%  1234 images/s",
     ]
 
 

@@ -146,20 +146,37 @@ def test_a_state_is_put_back_whole(known: ImageSet, outliers: ImageSet, tmp_path
     fresh = small_net()
     other = torch.optim.SGD(fresh.parameters(), lr=0.5, momentum=0.9)
     found = restore(RunFolder(tmp_path), fresh, other, methods.build("energy"), SHORT, images)
-    assert found == (method, [Epoch(**EPOCH)])
+    assert found == (method, [Epoch(**EPOCH)], None)
     assert same(weights(fresh), weights(net)) and other.param_groups[0]["lr"] == 0.1
     for one, two in zip(net.parameters(), fresh.parameters(), strict=True):
         assert torch.equal(optimizer.state[one]["momentum_buffer"], other.state[two]["momentum_buffer"])
     assert RunFolder(tmp_path).epochs() == [Epoch(**EPOCH)]
 
 
-def test_without_a_state_there_is_nothing_to_put_back(known: ImageSet, tmp_path: Path) -> None:
-    net = small_net()
-    optimizer = torch.optim.SGD(net.parameters())
-    assert restore(RunFolder(tmp_path), net, optimizer, methods.build("msp"), SHORT, images_of(known, None)) is None
+def test_the_weights_of_the_best_epoch_are_put_back_if_they_fit(known: ImageSet, tmp_path: Path) -> None:
+    net, method, images = small_net(), methods.build("msp"), images_of(known)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    better = {name: value + 1 for name, value in weights(net).items()}
+    for best, words in (
+        (better, ""),
+        ({}, "another network"),
+        (nets.build("wrn-16-1", 3).state_dict(), "another network"),
+        ({name: value / 0 for name, value in better.items()}, "not finite"),
+    ):
+        torch.save(state_of(net, optimizer, method, [Epoch(**EPOCH)], images, best), tmp_path / "state.pt")
+        if words:
+            with pytest.raises(MacsError, match=f"Cannot resume from .*{words}"):
+                restore(RunFolder(tmp_path), net, optimizer, method, SHORT, images, {})
+        else:
+            _, _, found = restore(RunFolder(tmp_path), net, optimizer, method, SHORT, images, {})
+            assert found is not None and same(found, better)
+    with pytest.raises(MacsError, match="not the state of a run"):
+        restore(RunFolder(tmp_path), net, optimizer, method, SHORT, images)  # of a run that keeps its last epoch
 
 
 def test_images_are_known_by_their_fingerprints_and_classes(known: ImageSet, outliers: ImageSet) -> None:
     told = images_of(known, outliers)
     assert told == {"classes": list(known.classes), "images": [known.spec.fingerprint, outliers.spec.fingerprint]}
     assert images_of(known, None)["images"] == [known.spec.fingerprint]
+    validated = images_of(known, None, noise(9, seed=5))["images"]
+    assert validated == [known.spec.fingerprint, noise(9, seed=5).spec.fingerprint]

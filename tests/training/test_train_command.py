@@ -20,8 +20,8 @@ from tiny import STRIPES, noise, stripes
 SHORT = ["--size", 16, "--net", "wrn-10-1", "--epochs", 1, "--batch-in", 16, "--lr", "0.01"]
 
 
-def write_stripes(folder: Path) -> Path:
-    images = stripes(48, seed=1)
+def write_stripes(folder: Path, seed: int = 1) -> Path:
+    images = stripes(48, seed)
     assert images.labels is not None
     for index, (pixels, label) in enumerate(zip(images.pixels[:], images.labels, strict=True)):
         path = folder / STRIPES[label] / f"{index}.png"
@@ -139,6 +139,8 @@ def test_a_folder_whose_name_no_recipe_can_hold_is_refused_before_training(
         (["--run", "/dev/null"], "name another folder"),
         (["--run", "/dev/null/run"], "Cannot write"),
         (["--recipe", "/dev/null"], "is a device, not a recipe"),
+        (["--keep", "best"], "best epoch is chosen by validation, and there is none; add --validate"),
+        (["--keep", "first"], "--keep"),
     ],
 )
 def test_a_mistake_gets_one_sentence_before_the_data_is_looked_for(
@@ -193,3 +195,53 @@ def test_a_run_on_the_folder_above_stays_in_runs(
     run("pretrain", "--id", "..", *SHORT, "--json")
     assert json.loads(capsys.readouterr().out)["run"] == "runs/photos-wrn-10-1-msp-seed0"
     assert (photos / STRIPES[0] / "runs/photos-wrn-10-1-msp-seed0/net.safetensors").exists()
+
+
+@pytest.fixture
+def divided(tmp_path: Path) -> Path:
+    """ID images and outliers, each in a folder with the parts train and val."""
+    for split, seed in (("train", 1), ("val", 2)):
+        write_stripes(tmp_path / "divided" / split, seed)
+        (tmp_path / "unknown" / split).mkdir(parents=True)
+        for index, pixels in enumerate(noise(40, seed=seed).pixels[:]):
+            Image.fromarray(pixels).save(tmp_path / "unknown" / split / f"{index}.png")
+    return tmp_path
+
+
+def test_validation_takes_the_val_parts(divided: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sets = ["--id", divided / "divided", "--outliers", divided / "unknown", *SHORT]
+    sets[sets.index("--epochs") + 1] = 3
+    run("finetune", *sets, "--validate", "--keep", "best", "--run", divided / "run", "--json")
+    captured = capsys.readouterr()
+    value = json.loads(captured.out)
+    merits = [(epoch["validation_accuracy"] + epoch["validation_auroc"]) / 2 for epoch in value["history"]]
+    assert [epoch["kept"] for epoch in value["history"]] == [merit == max(merits) for merit in merits]
+    assert captured.err.count("validation accuracy") == 3 and captured.err.count("AUROC") == 3
+    assert (value["recipe"]["validate"], value["recipe"]["keep"]) == (True, "best")
+    spec = RunFolder(divided / "run").spec
+    assert spec.validation is not None and (spec.validation.split, spec.validation.images) == ("val", 48)
+    assert spec.validation_outliers is not None and spec.validation_outliers.images == 40
+
+    run("evaluate", divided / "run", "--id", divided / "divided/val", "--ood", divided / "unknown/val", "--json")
+    kept = next(epoch for epoch in value["history"] if epoch["kept"])
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["id"]["accuracy"] == kept["validation_accuracy"]
+
+    run("finetune", "--recipe", divided / "run/recipe.toml", "--run", divided / "again")
+    assert f"with the weights of epoch {kept['epoch']} of 3" in capsys.readouterr().out
+    files = [(divided / name / "net.safetensors").read_bytes() for name in ("run", "again")]
+    assert files[0] == files[1]
+
+
+def test_validation_says_what_it_cannot_measure(
+    divided: Path, mine: Path, others: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--outliers", others, *SHORT, "--validate"]
+    line = refused(capsys, "finetune", "--id", mine, *options, "--run", tmp_path / "a")
+    assert f"{mine} has no val part to validate on" in line
+    run("finetune", "--id", divided / "divided", *options, "--run", tmp_path / "b")
+    assert f"warning: {others} has no val part, so validation measures accuracy alone" in capsys.readouterr().err
+    (epoch,) = RunFolder(tmp_path / "b").epochs()
+    assert epoch.validation_accuracy is not None and epoch.validation_auroc is None
+    run("pretrain", "--id", divided / "divided", *SHORT, "--validate", "--run", tmp_path / "c")
+    assert "warning: There is" not in capsys.readouterr().err

@@ -127,17 +127,18 @@ torch.manual_seed(0)
 net = macs.nets.build("wrn-10-1", classes=3)
 print("ready", flush=True)
 macs.finetune(net, stripes(192, seed=1), noise(256, seed=3), run=sys.argv[1], resume=True, progress=False,
-              method=sys.argv[2], recipe=Recipe(epochs=6, batch_in=32, batch_out=32, lr=0.02))
+              validation=stripes(60, seed=2), validation_outliers=noise(60, seed=4), method=sys.argv[2],
+              recipe=Recipe(epochs=6, batch_in=32, batch_out=32, lr=0.02, keep=sys.argv[3]))
 """
 
 
-@pytest.mark.parametrize("method", ["energy", "divoe"])
-def test_a_run_killed_again_and_again_ends_with_the_same_bits(method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("method", "keep"), [("energy", "best"), ("divoe", "last")])
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(method: str, keep: str, tmp_path: Path) -> None:
     """SIGKILL at random moments; Energy takes its margins from the starting network, DivOE draws random numbers."""
     code = CHILD.format(tests=str(Path(__file__).parents[1]))
 
     def start(folder: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-c", code, str(tmp_path / folder), method]
+        command = [sys.executable, "-c", code, str(tmp_path / folder), method, keep]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     undisturbed = start("undisturbed")
@@ -157,6 +158,8 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(method: str, tmp_p
     assert start("disturbed").wait(120) == 0
     ends = [load_file(tmp_path / name / "net.safetensors") for name in ("undisturbed", "disturbed")]
     assert same(*ends)
+    kept = [[epoch.kept for epoch in RunFolder(tmp_path / name).epochs()] for name in ("undisturbed", "disturbed")]
+    assert kept[0] == kept[1] and sum(filter(None, kept[0])) == 1
 
 
 def test_resuming_a_finished_run_changes_nothing(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from macs.methods.macs import MarginBoundedConfidence
 from macs.training.options import TrainingOptions
 from macs.training.recipe import Recipe
 from macs.training.runs import RunFolder
-from macs.training.spec import Start, TrainingSpec
+from macs.training.spec import Start, TrainingSpec, differences
 from tiny import noise, stripes
 
 SPEC = TrainingSpec(
@@ -39,6 +39,12 @@ SPECS = [
     SPEC,
     replace(SPEC, outliers=None, method="msp", recipe=Recipe(batch_out=0), start=Start("random", "dd", 3)),
     replace(SPEC, start=Start("memory", "ee"), recipe=Recipe(options={"joint": True}), method="mixoe", classes=()),
+    replace(
+        SPEC,
+        validation=DataSpec("cifar10", "val", images=5, fingerprint="ff"),
+        validation_outliers=DataSpec("300k", "val", labelled=False, fingerprint="gg"),
+        recipe=Recipe(keep="best"),
+    ),
 ]
 
 
@@ -49,7 +55,7 @@ def test_a_spec_is_the_same_after_a_round_through_json_and_toml(spec: TrainingSp
     assert TrainingSpec.from_toml(tmp_path / "recipe.toml") == spec
     asked = TrainingOptions.from_toml(tmp_path / "recipe.toml")
     assert (asked.id, asked.net, asked.method, asked.size) == (spec.train.source, spec.net, spec.method, 48)
-    assert asked.recipe == spec.recipe
+    assert asked.recipe == spec.recipe and asked.validate is (spec.validation is not None)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +70,8 @@ def test_a_spec_is_the_same_after_a_round_through_json_and_toml(spec: TrainingSp
         (lambda told: told["recipe"].update(epochs=0), "epochs must be at least 1"),
         (lambda told: told["method"].update(settings=7), "options must be a table"),
         (lambda told: told["start"].update(seed="x"), "seed must be a whole number"),
+        (lambda told: told["data"].update(validation=7), "DataSpec must be a table"),
+        (lambda told: told["recipe"].update(keep="first"), "keep must be one of last, best"),
     ],
 )
 def test_what_is_no_spec_is_refused(change: Callable[..., Any], words: str) -> None:
@@ -87,6 +95,9 @@ def test_hashes_and_settings_are_the_identity_and_places_are_not() -> None:
         replace(SPEC, recipe=replace(SPEC.recipe, options={})),
         replace(SPEC, recipe=replace(SPEC.recipe, seed=1)),
         replace(SPEC, recipe=replace(SPEC.recipe, lr=1)),
+        replace(SPEC, validation=replace(SPEC.train, fingerprint="x")),
+        replace(SPEC, validation_outliers=replace(SPEC.train, fingerprint="x")),
+        replace(SPEC, recipe=replace(SPEC.recipe, keep="best")),
     ]
     identities = [json.dumps(spec.identity(), sort_keys=True) for spec in (SPEC, *others)]
     assert len(set(identities)) == len(identities)
@@ -155,3 +166,15 @@ def test_a_method_may_be_given_as_one(known: ImageSet, outliers: ImageSet, tmp_p
     assert spec.method == "macs" and spec.recipe.options["variant"] == "hinge" and spec.recipe.options["margin"] == 0.2
     with pytest.raises(MacsError, match="settings of macs are given twice"):
         macs.finetune(start, stripes(64, 1), outliers, method=method, recipe=Recipe(margin=0.1), progress=False)
+
+
+def test_what_came_later_is_part_of_the_identity_only_if_it_is_used() -> None:
+    """Cells are found by it, and those that earlier versions trained are not to be trained again."""
+    later = {"keep", "validation", "validation_outliers"}
+    assert not later & SPEC.identity().keys()
+    assert SPECS[-1].identity().keys() - SPEC.identity().keys() == later
+    one, other = SPEC.identity(), replace(SPECS[-1], recipe=replace(SPEC.recipe, keep="best")).identity()
+    both = differences(one, other), differences(other, one)
+    assert [words[-1] for words in both] == ["keep is None there and 'best' here", "keep is 'best' there and None here"]
+    for words in both:
+        assert sorted(words[:2]) == ["other validation images", "other validation outliers"]

@@ -3,12 +3,14 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter, Token
 
 from macs.core.console import Terminal
+from macs.core.settings import Span
 from macs.core.text import printable
 from macs.core.version import __version__
 
@@ -61,6 +63,37 @@ Settings = Annotated[
     dict[str, float | str | bool] | None,
     Parameter(name="--score", help="A setting of the score, for example --score.k 10 (docs/scores.md)."),
 ]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The options of a command that runs networks."""
+
+    device: str = "auto"
+    """Where networks run: cpu, cuda, cuda:1, mps, or auto, which takes a GPU if there is one."""
+
+    threads: Whole | None = None
+    """Threads of networks on the CPU [default: one per core]."""
+
+    def check(self) -> None:
+        if self.threads is not None:
+            Span(1, 1024).hold("--threads", self.threads)
+
+    def use(self) -> None:
+        """Let torch follow these options; where none is given, torch is not imported."""
+        self.check()
+        if self.device != "auto":
+            from macs.core.devices import use_device
+
+            use_device(self.device)
+        if self.threads is not None:
+            import torch
+
+            torch.set_num_threads(self.threads)
+
+
+HardwareOptions = Annotated[Hardware, Parameter(name="*")]
+ANY_HARDWARE = Hardware()
 
 
 def ood_sets_for(id: str, data: Path | None) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from macs.cli._app import Hardware
 from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
@@ -33,14 +34,19 @@ class DetectorFile:
     open: "Callable[[], Judge]"
 
 
-def detector_file(path: Path, net: str | None, score: str | None, provider: list[str] | None) -> DetectorFile:
+def detector_file(
+    path: Path, net: str | None, score: str | None, provider: list[str] | None, hardware: Hardware
+) -> DetectorFile:
     """A file of `macs calibrate` or `macs export`; `net` and `score` are the user's own, as module:Class."""
+    hardware.check()
     if path.suffix == ".onnx":
         from macs.detector.runtime import Runtime
 
         if net or score:
             raise MacsError(f"{path} holds its network and score; leave --net and --score out.")
-        runtime = Runtime(path, providers=provider or ())
+        if hardware.device != "auto":
+            raise MacsError(f"{path} is run by ONNX Runtime, which takes --provider; leave --device out.")
+        runtime = Runtime(path, providers=provider or (), threads=hardware.threads or 0)
         return DetectorFile(runtime.label, lambda: runtime)
     if provider:
         raise MacsError("--provider is for an exported detector, which ends in .onnx; leave it out.")
@@ -49,6 +55,7 @@ def detector_file(path: Path, net: str | None, score: str | None, provider: list
     def load() -> "Judge":
         if find_spec("torch") is None:
             raise MacsError(f"{path} is run by torch, which is not installed; give its exported file (macs export).")
+        hardware.use()
         from macs.core.devices import best_device
         from macs.detector import Detector
 

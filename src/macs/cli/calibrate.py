@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from macs.cli._app import Data, Flag, Json, Settings, Several, Whole, app, show
+from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, Settings, Several, Whole, app, show
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 
@@ -36,6 +36,7 @@ def calibrate(
     normalisation: str | None = None,
     classes: Names = None,
     size: Whole | None = None,
+    hardware: HardwareOptions = ANY_HARDWARE,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -98,6 +99,7 @@ def calibrate(
     from macs.detector.saving import detector_path
     from macs.training.trained import open_trained
 
+    hardware.use()
     detector_path(out, inputs=[each for each in (checkpoint, images) if each is not None])
     share_to_keep(keep)
     Span(0, 1, open="most").hold("--check, the share of images to hold back,", check)

@@ -5,14 +5,20 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from macs.cli._app import Json, Whole, app, show
+from macs.cli._app import ANY_HARDWARE, HardwareOptions, Json, Whole, app, show
 from macs.core.files import output_folder
 
 Seeds = Annotated[list[Whole] | None, Parameter(name=["--seeds", "--seed"], consume_multiple=True, negative="")]
 
 
 @app.command
-def demo(*, out: Path = Path("runs/demo"), seeds: Seeds = None, json: Json = False) -> None:
+def demo(
+    *,
+    out: Path = Path("runs/demo"),
+    seeds: Seeds = None,
+    hardware: HardwareOptions = ANY_HARDWARE,
+    json: Json = False,
+) -> None:
     """See the paper's idea work on embedded images: no download, a few minutes on two cores.
 
     Parameters
@@ -22,6 +28,7 @@ def demo(*, out: Path = Path("runs/demo"), seeds: Seeds = None, json: Json = Fal
     seeds
         Training seeds; the table shows their mean and spread [default: 0 1 2].
     """
+    hardware.use()
     output_folder(out)
 
     from macs.demo import SEEDS

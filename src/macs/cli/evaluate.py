@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from macs.cli._app import Data, FprRuleOption, Json, Settings, Several, Whole, app, show
+from macs.cli._app import ANY_HARDWARE, Data, FprRuleOption, HardwareOptions, Json, Settings, Several, Whole, app, show
 from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_beside_detector, refuse_without_detector
 from macs.core.errors import MacsError
 
@@ -38,6 +38,7 @@ def evaluate(
     fpr_rule: FprRuleOption = "first",
     precision: Literal["auto", "bf16", "float32"] = "auto",
     provider: Provider = None,
+    hardware: HardwareOptions = ANY_HARDWARE,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -117,13 +118,14 @@ def evaluate(
             precision=precision != "auto",
             score=bool(settings) or len(score or ()) > 1,
         )
-        file = detector_file(detector, net, score[0] if score else None, provider)
+        file = detector_file(detector, net, score[0] if score else None, provider, hardware)
         test, sets = detector_sets(file.label, id, ood or [], data)
         evaluation = file.open().evaluate(test, sets, **asdict(protocol))
         value = {"net": file.label.net, "detector": str(detector), **evaluation.as_dict()}
         show(evaluation.table(metrics), value, json)
         return
     refuse_without_detector(provider)
+    hardware.use()
 
     from macs.training.trained import open_trained, refuse_trained_on_all
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from macs.cli._app import Json, app
+from macs.cli._app import ANY_HARDWARE, HardwareOptions, Json, app
 from macs.cli._detectors import Provider, detector_file
 from macs.core.console import Terminal, tell
 from macs.core.errors import MacsError
@@ -29,6 +29,7 @@ def predict(
     provider: Provider = None,
     net: str | None = None,
     score: str | None = None,
+    hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
     """Say of each image whether it is ID or OOD, which class it looks like, and how sure that is.
@@ -68,7 +69,7 @@ def predict(
     form = choose_format("jsonl" if json and format is None else format, out, sys.stdout.isatty())
     if out is not None:
         output_file(out, inputs=[detector, *paths])
-    file = detector_file(detector, net, score, provider)
+    file = detector_file(detector, net, score, provider, hardware)
     check_promise(file.label.calibration, threshold, fdr)
     rows = file.open().predict_files(paths, threshold=threshold)
     # Pillow warns of broken images as it meets them; their rows say why.

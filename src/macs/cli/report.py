@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from macs.cli._app import Data, Json, Settings, Several, app, ood_sets_for, show
+from macs.cli._app import ANY_HARDWARE, Data, HardwareOptions, Json, Settings, Several, app, ood_sets_for, show
 from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_beside_detector, refuse_without_detector
 from macs.core.errors import MacsError
 from macs.core.files import output_file
@@ -25,6 +25,7 @@ def report(
     net: str | None = None,
     provider: Provider = None,
     out: Path | None = None,
+    hardware: HardwareOptions = ANY_HARDWARE,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -58,7 +59,7 @@ def report(
     """
     if detector is not None:
         refuse_beside_detector(run=run, score=bool(settings))
-        file = detector_file(detector, net, score, provider)
+        file = detector_file(detector, net, score, provider, hardware)
         target = output_file(out or detector.with_name("report.html"), inputs=[detector])
         names = ood if ood is not None else _default_ood_sets(id or "", data)
         test, sets = detector_sets(file.label, id, names, data)
@@ -70,6 +71,7 @@ def report(
     refuse_without_detector(provider)
     if run is None or net is not None:
         raise MacsError("Name a run folder, or give --detector and --id; --net goes with --detector.")
+    hardware.use()
 
     from macs.data import load
     from macs.data.loading import load_held_out

@@ -6,7 +6,19 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from macs.cli._app import Data, Flag, FprRuleOption, Json, Several, Whole, app, show, whole_number
+from macs.cli._app import (
+    ANY_HARDWARE,
+    Data,
+    Flag,
+    FprRuleOption,
+    HardwareOptions,
+    Json,
+    Several,
+    Whole,
+    app,
+    show,
+    whole_number,
+)
 from macs.core.errors import MacsError
 from macs.core.files import kind_of, output_folder, user_path
 
@@ -28,6 +40,7 @@ def reproduce(
     dropout: float | None = None,
     fpr_rule: FprRuleOption = "first",
     dry_run: Annotated[bool, Flag] = False,
+    hardware: HardwareOptions = ANY_HARDWARE,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -79,6 +92,7 @@ def reproduce(
     from macs.paper.scales import IDS, NETS, SCALES
     from macs.paper.setup import Setup
 
+    hardware.use()
     parts = chosen_parts(targets)
     if any(part.startswith("figure") for part in parts) and find_spec("matplotlib") is None and not dry_run:
         raise MacsError("Figures need matplotlib: pip install 'macs-ood[report]'.")

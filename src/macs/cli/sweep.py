@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from macs.cli._app import Data, FprRuleOption, Json, Several, Whole, app, show
+from macs.cli._app import ANY_HARDWARE, Data, FprRuleOption, HardwareOptions, Json, Several, Whole, app, show
 from macs.cli.train import RecipeFile, options_from, wanted_from
 from macs.core.console import warn
 from macs.core.errors import MacsError
@@ -15,7 +15,7 @@ from macs.training.options import TrainingOptions
 if TYPE_CHECKING:
     SweepOptions: TypeAlias = TrainingOptions
 else:
-    SweepOptions = options_from(TrainingOptions(), without=("margin", "seed"))
+    SweepOptions = options_from(TrainingOptions(), without=("margin", "seed", "validate"))
 
 DEFAULTS = SweepOptions()
 
@@ -33,6 +33,7 @@ def sweep(
     choose: Literal["validation", "test"] = "validation",
     fpr_rule: FprRuleOption = "first",
     run: str | None = None,
+    hardware: HardwareOptions = ANY_HARDWARE,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -65,6 +66,7 @@ def sweep(
     from macs.experiments.margins import MARGINS, check_grid, held_out
     from macs.training.runs import run_name
 
+    hardware.use()
     wanted = wanted_from(TrainingOptions(), recipe, options)
     margins, seeds = margins or list(MARGINS), seeds or [0]
     check_grid(wanted.recipe, margins, seeds)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_h
 import docstring_parser
 from cyclopts import Parameter
 
-from macs.cli._app import Data, Flag, Json, app, ood_sets_for, show, whole_number
+from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, app, ood_sets_for, show, whole_number
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import user_path
@@ -62,9 +62,11 @@ def pretrain(
     data: Data = None,
     broken: Broken = "stop",
     resume: Resume = False,
+    hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
     """Train a plain classifier from scratch: the starting point of every method, and the baseline MSP."""
+    hardware.use()
     wanted = wanted_from(PRETRAINING_OPTIONS, recipe, options)
     if wanted.method != PRETRAINING_OPTIONS.method:
         raise MacsError(f"{recipe} is a recipe for {wanted.method}; use it with `macs finetune`, or name another.")
@@ -80,9 +82,11 @@ def finetune(
     data: Data = None,
     broken: Broken = "stop",
     resume: Resume = False,
+    hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
     """Fine-tune a classifier with its own images and auxiliary outliers. The defaults are the paper's protocol."""
+    hardware.use()
     _train(wanted_from(TrainingOptions(), recipe, options), run, data, broken, resume, json, from_scratch=False)
 
 
@@ -109,33 +113,53 @@ def _train(
     from_scratch: bool,
 ) -> None:
     from macs.data import load
+    from macs.data.loading import load_held_out
     from macs.training.runs import RunFolder, run_name
 
     recipe = wanted.recipe
+    recipe.check_validation(wanted.validate)
     margin = [] if wanted.margin is None else [f"m{wanted.margin:g}"]
     name = run_name(wanted.id, wanted.net, wanted.method, *margin, f"seed{recipe.seed}")
     folder = RunFolder(user_path(Path("runs") / name if run is None else run))
     folder.check_writable()
     preparation = wanted.preparation
     train = load(wanted.id, "train", root=data, preparation=preparation, broken=broken)
+    validation = load_held_out(wanted.id, data, preparation, broken=broken) if wanted.validate else None
+    if wanted.validate and validation is None:
+        raise MacsError(f"{wanted.id} has no val part to validate on; name a set that has one, or drop --validate.")
 
     from macs import methods, training
 
-    outliers = None
+    outliers = validation_outliers = None
     if methods.build(wanted.method, recipe.options).needs_outliers:
         outliers = load(wanted.outliers, "train", root=data, preparation=preparation, labelled=False, broken=broken)
+        if validation is not None:
+            validation_outliers = load_held_out(wanted.outliers, data, preparation, labelled=False, broken=broken)
+            if validation_outliers is None:
+                warn(f"{wanted.outliers} has no val part, so validation measures accuracy alone.")
     net = wanted.starting_net(classes=len(train.classes))
     if not (wanted.checkpoint or from_scratch or resume):
         warn("There is no --checkpoint, so training starts from random weights; `macs pretrain` gives better ones.")
     history = training.finetune(
-        net, train, outliers, method=wanted.method, recipe=recipe, run=folder.path, resume=resume
+        net,
+        train,
+        outliers,
+        method=wanted.method,
+        recipe=recipe,
+        validation=validation,
+        validation_outliers=validation_outliers,
+        run=folder.path,
+        resume=resume,
     )
     value = {
         "run": str(folder.path),
         "recipe": TrainingOptions.of(folder.spec).flat(),
         "history": [asdict(epoch) for epoch in history],
     }
-    show(f"The run is in {folder.path}; measure it with: {measuring(folder.path, wanted.id, data)}", value, as_json)
+    kept = next(epoch.epoch for epoch in history if epoch.kept)
+    which = f", with the weights of epoch {kept} of {len(history)}" if recipe.keep == "best" else ""
+    command = measuring(folder.path, wanted.id, data)
+    show(f"The run is in {folder.path}{which}; measure it with: {command}", value, as_json)
 
 
 def measuring(run: Path, id: str, data: Path | None) -> str:

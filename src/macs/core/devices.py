@@ -5,10 +5,40 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from macs.core.registry import unknown
+
+AUTO = "auto"  # the accelerator where there is one, else the CPU
+_chosen: list[torch.device] = []  # by use_device; none or one
+
+
+def use_device(device: str | torch.device = AUTO) -> torch.device:
+    """Train on this device from now on, and load networks onto it: cpu, cuda, cuda:1, mps, or auto for the best one.
+
+    A network that is already somewhere is used there: move it, or a detector, with `.to(device)`.
+    """
+    here = _here()
+    if (name := str(device)) not in (AUTO, *here):
+        raise unknown("device on this machine", name, [AUTO, *here])
+    _chosen[:] = [] if name == AUTO else [torch.device(name)]
+    return best_device()
+
 
 def best_device() -> torch.device:
-    """CUDA or an Apple GPU where there is one, else the CPU."""
-    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    """The device that `use_device` chose, else CUDA or an Apple GPU where there is one, else the CPU."""
+    return _chosen[0] if _chosen else _accelerator() or torch.device("cpu")
+
+
+def _here() -> list[str]:
+    """The names of all devices of this machine."""
+    accelerator = _accelerator()
+    if accelerator is None:
+        return ["cpu"]
+    kind = accelerator.type
+    return ["cpu", kind, *(f"{kind}:{index}" for index in range(torch.accelerator.device_count()))]
+
+
+def _accelerator() -> torch.device | None:
+    return torch.accelerator.current_accelerator(check_available=True)
 
 
 def device_of(net: nn.Module) -> torch.device:

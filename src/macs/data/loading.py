@@ -238,9 +238,18 @@ def load_unseen(
     return replace(images, name=f"{images.name}{images.origin.note(len(images))}")
 
 
-def load_held_out(spec: str, root: str | Path | None = None, preparation: Preparation | None = None) -> ImageSet | None:
-    """The validation images of an ID set, where it has some."""
-    return load(spec, "val", root=root, preparation=preparation) if "val" in Place(spec).splits else None
+def load_held_out(
+    spec: str,
+    root: str | Path | None = None,
+    preparation: Preparation | None = None,
+    *,
+    labelled: bool = True,
+    broken: Broken = "stop",
+) -> ImageSet | None:
+    """The validation images of a set, where it has some."""
+    if "val" not in Place(spec).splits:
+        return None
+    return load(spec, "val", root=root, preparation=preparation, labelled=labelled, broken=broken)
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,8 @@ def sweep(
 ) -> Sweep:
     """Fine-tune copies of a pretrained network with every margin, and choose a margin. The network does not change.
 
-    `validation` holds ID images and outliers that are not in `train` and `outliers`. Every margin and seed is a cell
+    `validation` holds ID images and outliers that are not in `train` and `outliers`; if the recipe keeps the best epoch
+    of a training, that is chosen on them too. Every margin and seed is a cell
     below `run`: the same call continues where an interrupted one stopped, and computes nothing twice. The `engine`
     trains the cells; by default, one after another in this process.
     """
@@ -211,10 +212,12 @@ def sweep(
     cells = []
     for cell_recipe in check_grid(recipe or Recipe(), margins, seeds):
         name = f"{method}-m{cell_recipe.options['margin']:g}-seed{cell_recipe.seed}".replace(":", ".")
-        spec = spec_of(net, train, outliers, methods.build(method, cell_recipe.options), cell_recipe)
+        built = methods.build(method, cell_recipe.options)
+        measured_on = validation if cell_recipe.keep == "best" else ()
+        spec = spec_of(net, train, outliers, built, cell_recipe, *measured_on)
         cells.append(Cell(Path(run), name, spec))
     engine = engine or SerialEngine(progress=progress)
-    engine.hold(Held.of([train, outliers], [net]))
+    engine.hold(Held.of([train, outliers, *validation], [net]))
     examination = Examination(*validation, test, ood or {})
     by_key = {done.cell.key: done.value() for done in engine.run(_announced(cells, progress), examination, fpr_rule)}
     results = [by_key[cell.key] for cell in cells]

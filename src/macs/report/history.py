@@ -22,17 +22,22 @@ class Panel:
 
 
 def charts(training: TrainingRecord) -> list[tuple[str, Chart]]:
-    """The plots with their titles; without outliers in training, there are no outlier confidences and no gap."""
+    """The plots with their titles, of what was measured: outliers and validation may be missing."""
     epochs = training.epochs
     if not epochs:
         return []
     outliers = any(epoch.confidence_out for epoch in epochs)
+    validated = all(epoch.validation_accuracy is not None for epoch in epochs)
+    accuracies = {"training": "accuracy"} | ({"validation": "validation_accuracy"} if validated else {})
     confidences = {"known": "confidence_in"} | ({"outliers": "confidence_out"} if outliers else {})
     panels = [
         Panel("Loss", "what training minimises", {"loss": "loss"}),
-        Panel("Accuracy", "training images named correctly", {"accuracy": "accuracy"}, None, 1.0, percent=True),
+        Panel("Accuracy", "images named correctly", accuracies, None, 1.0, percent=True),
         Panel("Confidence", "mean largest probability", confidences, 0.0, 1.0),
     ]
+    if all(epoch.validation_auroc is not None for epoch in epochs):
+        label = "validation images told from outliers (AUROC)"
+        panels.append(Panel("Validation", label, {"AUROC": "validation_auroc"}, None, 1.0, percent=True))
     if outliers:
         highest = max(training.limit or 0.0, *(epoch.mcd for epoch in epochs))
         label = "mean squared lead (MCD)"
@@ -51,10 +56,13 @@ def draw(panel: Panel, epochs: "list[Epoch]") -> Chart:
         Curve(name, style, path(x_axis.at(numbers), y_axis.at(line)))
         for (name, line), style in zip(lines.items(), ("known", "s0"), strict=False)
     ]
+    kept = next((epoch.epoch for epoch in epochs[:-1] if epoch.kept), None)  # nothing is said of the last
+    if kept:
+        curves.append(Curve(f"epoch {kept}, which is kept", "limit", path([x_axis.at(kept)] * 2, [0, 1])))
     if panel.limit:
         curves.append(Curve(f"margin {panel.limit:g}", "limit", path([0, 1], y_axis.at([panel.limit] * 2))))
     labelled = [number for number in numbers if number % -(-len(numbers) // 6) == 0] or numbers
     ticks = [Tick(round(100 * float(x_axis.at(number)), 2), str(number)) for number in labelled]
     ends = "; ".join(f"{name} goes from {line[0]:.3g} to {line[-1]:.3g}" for name, line in lines.items())
-    alt = f"{panel.label}, over {len(epochs)} epochs: {ends}."
+    alt = f"{panel.label}, over {len(epochs)} epochs: {ends}.{f' Epoch {kept} is kept.' if kept else ''}"
     return Chart("epoch", panel.label, alt, curves, ticks, y_axis.ticks(4, panel.percent))

@@ -5,7 +5,7 @@ with the same bits as one that was not, and no state of a random generator has t
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,17 +23,19 @@ from macs.data.batches import steps_per_epoch, to_float, training_batches
 from macs.data.fitness import warn_of_guessing
 from macs.data.imageset import require_images
 from macs.methods import Batch, Method
-from macs.nets import remember_origin
 from macs.training.checks import check_fitness, divergence
+from macs.training.journal import Journal
 from macs.training.progress import TrainingProgress
 from macs.training.recipe import PRETRAINING, Recipe
 from macs.training.runs import Epoch, RunFolder
 from macs.training.sources import NOTHING, Held, load_images, load_start, spec_of
 from macs.training.spec import TrainingSpec
-from macs.training.state import images_of, restore, state_of
 from macs.training.tally import Tally
+from macs.training.validation import validation_on
 
 READ_EVERY = 10  # steps between reads of the loss, each of which makes a GPU wait
+OnEpoch = Callable[[Epoch, nn.Module], object]
+HeldOut = tuple[ImageSet | None, ImageSet | None]  # validation images and validation outliers
 
 
 def pretrain(
@@ -41,12 +43,18 @@ def pretrain(
     train: ImageSet,
     *,
     recipe: Recipe = PRETRAINING,
+    validation: ImageSet | None = None,
     run: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
+    on_epoch: OnEpoch | None = None,
 ) -> list[Epoch]:
-    """Train a plain classifier, in place. The folder `run`, if given, stores spec, metrics and weights."""
-    return _train(net, train, None, methods.build("msp"), replace(recipe, options={}), run, resume, progress)
+    """Train a plain classifier, in place. The folder `run`, if given, stores spec, metrics and weights.
+
+    `validation` and `on_epoch` are those of `finetune`.
+    """
+    msp, recipe = methods.build("msp"), replace(recipe, options={})
+    return _train(net, train, None, msp, recipe, (validation, None), run, resume, progress, on_epoch)
 
 
 def finetune(
@@ -56,14 +64,21 @@ def finetune(
     *,
     method: str | Method = "macs",
     recipe: Recipe | None = None,
+    validation: ImageSet | None = None,
+    validation_outliers: ImageSet | None = None,
     run: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
+    on_epoch: OnEpoch | None = None,
 ) -> list[Epoch]:
     """Fine-tune a classifier on its own images and auxiliary outliers, in place.
 
     The recipe's options are the settings of the method, unless `method` is a Method, which has its own. The folder
     `run`, if given, stores spec, metrics and weights; `resume` continues a run that was interrupted there.
+
+    After each epoch, the accuracy on the images of `validation` is measured and, with `validation_outliers`, the AUROC
+    of the method's own score; the recipe's `keep` may choose an epoch by them. Then `on_epoch(epoch, net)` is called,
+    with the network in evaluation mode; whatever it raises ends the training.
     """
     recipe = recipe or Recipe()
     if isinstance(method, str):
@@ -74,7 +89,8 @@ def finetune(
         raise MacsError(
             f"The settings of {methods.name_of(method)} are given twice, by it and by the recipe's options; drop one."
         )
-    return _train(net, train, outliers, method, recipe, run, resume, progress)
+    held_out = (validation, validation_outliers)
+    return _train(net, train, outliers, method, recipe, held_out, run, resume, progress, on_epoch)
 
 
 def run(
@@ -91,9 +107,13 @@ def run(
     `root` is the data root; images and starting weights that are `held` in memory are not loaded.
     """
     train = load_images(spec.train, spec.preparation, root, held)
-    outliers = None if spec.outliers is None else load_images(spec.outliers, spec.preparation, root, held)
+    outliers, validation, validation_outliers = (
+        None if each is None else load_images(each, spec.preparation, root, held)
+        for each in (spec.outliers, spec.validation, spec.validation_outliers)
+    )
     net, method = load_start(spec, held), methods.build(spec.method, spec.recipe.options)
-    return _train(net, train, outliers, method, spec.recipe, folder, resume, progress)
+    held_out = (validation, validation_outliers)
+    return _train(net, train, outliers, method, spec.recipe, held_out, folder, resume, progress)
 
 
 def _train(
@@ -102,9 +122,11 @@ def _train(
     outliers: ImageSet | None,
     method: Method,
     recipe: Recipe,
+    held_out: HeldOut,
     run: str | Path | None,
     resume: bool,
     show: bool,
+    on_epoch: OnEpoch | None = None,
 ) -> list[Epoch]:
     nets.require_net(net)
     train = require_images(train, "training images")
@@ -112,9 +134,13 @@ def _train(
     if not method.needs_outliers:
         outliers, recipe = None, replace(recipe, batch_out=0)
     check_fitness(net, train, outliers, recipe, method)
+    validation = validation_on(*held_out, train, method)
+    recipe.check_validation(validation is not None)
+    if on_epoch is not None and not callable(on_epoch):
+        raise MacsError(f"on_epoch must be a function of an epoch and a network, not a {type(on_epoch).__name__}.")
     folder = RunFolder(user_path(run)) if run is not None else None
     if folder:
-        folder.claim(spec_of(net, train, outliers, method, recipe), resume)
+        folder.claim(spec_of(net, train, outliers, method, recipe, *held_out), resume)
     if recipe.dropout is not None:
         nets.set_dropout(net, recipe.dropout, train.size)
     if isinstance(net, nets.Net):
@@ -122,7 +148,11 @@ def _train(
 
     device = best_device()
     bf16 = use_bf16(recipe.precision, device)
-    fabric = Fabric(accelerator=device.type, devices=1, precision="bf16-mixed" if bf16 else "32-true")
+    fabric = Fabric(
+        accelerator=device.type,
+        devices=1 if device.index is None else [device.index],
+        precision="bf16-mixed" if bf16 else "32-true",
+    )
     channels_last(net)
     optimizer = torch.optim.SGD(
         net.parameters(),
@@ -134,21 +164,18 @@ def _train(
     )
     model, optimizer = fabric.setup(net, optimizer)
 
-    history: list[Epoch] = []
-    images = images_of(train, outliers) if folder else {}
-    restored = restore(folder, net, optimizer, method, recipe, images) if folder else None
-    if restored:
-        method, history = restored
+    journal = Journal(folder, net, optimizer, recipe, train, (outliers, *held_out))
+    if resumed := journal.resumed(method):
+        method = resumed
     else:
         first = next(_batches(train, outliers, recipe, 0, fabric.device))
         with nets.running(net, first.images), methods.guarded(method):
             method = method.prepare(model, first)
-        if folder:
-            folder.save_state(state_of(net, optimizer, method, history, images))
+        journal.save(method)
 
     steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
     with TrainingProgress(methods.name_of(method), recipe.epochs, steps, show) as bar, torch.random.fork_rng():
-        for number in range(len(history), recipe.epochs):
+        for number in range(len(journal.history), recipe.epochs):
             torch.manual_seed(int(np.random.SeedSequence([recipe.seed, number]).generate_state(1)[0]))
             tally = Tally(number)
             model.train()
@@ -168,15 +195,15 @@ def _train(
                     if not math.isfinite(epoch.loss):
                         raise MacsError(divergence(recipe, method, number, index, folder))
                     bar.step(epoch, index + 1)
-            history.append(epoch)
+            net.eval()
+            if validation:
+                epoch = validation.measured(epoch, net, method, recipe.precision)
+            journal.add(epoch, method)
             bar.epoch(epoch)
-            if folder:
-                folder.save_state(state_of(net, optimizer, method, history, images))
+            if on_epoch:
+                on_epoch(epoch, net)
     net.eval()
-    if folder and not folder.finished:
-        nets.save(net, folder.net_file, class_names=train.classes)
-    if folder:
-        remember_origin(net, str(folder.net_file.resolve()))
+    history = journal.close(train.classes)
     warn_of_guessing(history[-1].accuracy, len(train.classes), f"the training images of {train.name}")
     return history
 

@@ -54,6 +54,9 @@ class TrainingOptions:
     size: Annotated[int | None, EDGE] = None
     """Edge of the square images, in pixels [default: that of another library's network, else 32]."""
 
+    validate: bool = False
+    """After each epoch, measure accuracy on the val part of the ID set and, if the outliers have a val part, AUROC."""
+
     recipe: Recipe = field(default_factory=Recipe)
 
     def __post_init__(self) -> None:
@@ -111,6 +114,7 @@ class TrainingOptions:
             else "",
             method=spec.method,
             size=spec.preparation.size,
+            validate=spec.validation is not None and spec.validation.split == "val",
             recipe=spec.recipe,
         )
 

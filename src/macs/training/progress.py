@@ -47,6 +47,9 @@ class TrainingProgress:
 
 def _line(epoch: Epoch) -> str:
     parts = [f"loss {epoch.loss:.3f}", f"accuracy {epoch.accuracy:.1%}"]
+    if epoch.validation_accuracy is not None:
+        auroc = "" if epoch.validation_auroc is None else f", AUROC {epoch.validation_auroc:.1%}"
+        parts.append(f"validation accuracy {epoch.validation_accuracy:.1%}{auroc}")
     if epoch.confidence_out:
         parts.append(f"confidence {epoch.confidence_in:.2f} ID, {epoch.confidence_out:.2f} outliers")
     return "  ".join([*parts, f"{epoch.images_per_second:.0f} images/s"])

@@ -58,6 +58,10 @@ class Recipe:
     precision: Literal["auto", "bf16", "float32"] = "auto"
     """Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster than float32."""
 
+    keep: Literal["last", "best"] = "last"
+    """Epoch whose weights are kept: the last, as in the paper, or the one with the highest mean of validation accuracy
+    and validation AUROC, which needs validation."""
+
     seed: Annotated[int, Span(0, 2**63 - 1)] = 0
     """Decides every random number of the run."""
 
@@ -68,6 +72,14 @@ class Recipe:
         if "margin" in self.options:
             raise MacsError("The margin is given twice, as margin and in the options; give it once.")
         object.__setattr__(self, "options", {**self.options, "margin": typed("margin", margin, Margin)})
+
+    def check_validation(self, given: bool) -> None:
+        """Refuse to keep the best epoch if nothing says which one is best."""
+        if self.keep == "best" and not given:
+            raise MacsError(
+                "The best epoch is chosen by validation, and there is none; add --validate (in Python, give validation "
+                "images), or keep the last epoch."
+            )
 
 
 PRETRAINING = Recipe(epochs=100, lr=0.1, batch_out=0)

@@ -1,7 +1,7 @@
 """A run folder: the record of a training, its metrics per epoch, and the weights.
 
     recipe.toml       images, network, starting weights, method and recipe, as a TrainingSpec; written first
-    metrics.jsonl     one line per epoch
+    metrics.jsonl     one line per epoch; in the end, each says whether its weights are those that are kept
     state.pt          everything needed to continue after the last finished epoch
     net.safetensors   the trained network, written last: a folder that has it is finished
 
@@ -14,7 +14,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, Literal
 
 from macs.core.errors import MacsError
 from macs.core.files import (
@@ -35,7 +36,10 @@ from macs.training.spec import TrainingSpec, differences, located, read_toml
 
 @dataclass(frozen=True)
 class Epoch:
-    """The metrics of one epoch on the training images; confidences are largest softmax probabilities."""
+    """The metrics of one epoch, on the training images unless named otherwise.
+
+    Confidences are largest softmax probabilities.
+    """
 
     epoch: int
     loss: float
@@ -46,6 +50,19 @@ class Epoch:
     lr: float
     seconds: float
     images_per_second: float
+    validation_accuracy: float | None = None  # after the epoch, on validation images
+    validation_auroc: float | None = None  # of the method's own score, on these and validation outliers
+    kept: bool | None = None  # whether the weights after this epoch are kept; None until the training has ended
+
+    @property
+    def merit(self) -> float:
+        """The mean of validation accuracy and validation AUROC, by which the best epoch is chosen."""
+        return fmean(value for value in (self.validation_accuracy, self.validation_auroc) if value is not None)
+
+
+def kept_epoch(history: Sequence[Epoch], keep: Literal["last", "best"]) -> Epoch:
+    """The epoch whose weights are kept; of several that are equally good, the first."""
+    return history[-1] if keep == "last" else max(history, key=lambda epoch: epoch.merit)
 
 
 def epochs_from(rows: Any) -> list[Epoch]:

@@ -35,7 +35,15 @@ class Held:
 NOTHING = Held()
 
 
-def spec_of(net: nn.Module, train: ImageSet, outliers: ImageSet | None, method: Method, recipe: Recipe) -> TrainingSpec:
+def spec_of(
+    net: nn.Module,
+    train: ImageSet,
+    outliers: ImageSet | None,
+    method: Method,
+    recipe: Recipe,
+    validation: ImageSet | None = None,
+    validation_outliers: ImageSet | None = None,
+) -> TrainingSpec:
     """The spec of a training that is about to begin."""
     return TrainingSpec(
         train=train.spec,
@@ -46,6 +54,8 @@ def spec_of(net: nn.Module, train: ImageSet, outliers: ImageSet | None, method: 
         start=Start(*origin_of(net)),
         method=methods.name_of(method),
         recipe=replace(recipe, options=methods.settings_of(method)),
+        validation=None if validation is None else validation.spec,
+        validation_outliers=None if validation_outliers is None else validation_outliers.spec,
     )
 
 

@@ -4,6 +4,7 @@ A run folder records it, it identifies a cell of an experiment, and it can be se
 
     [data.train]         where the ID images come from, and their fingerprint
     [data.outliers]      the same for the outliers, if there are any
+    [data.validation]    the same for validation images and, in [data.validation_outliers], for validation outliers
     [network]            name, classes, and the preparation of its images
     [start]              where the starting weights come from, and their hash
     [method]             name, and its settings
@@ -23,9 +24,12 @@ from macs.data.spec import MEMORY, DataSpec
 from macs.training.recipe import Recipe
 
 RANDOM = "random"  # the source of starting weights drawn from a seed
+LATER = ("keep",)  # fields of Recipe that older records lack
 IN_WORDS = {
     "train": "other training images",
     "outliers": "other outliers",
+    "validation": "other validation images",
+    "validation_outliers": "other validation outliers",
     "start": "other starting weights",
     "classes": "other classes",
 }
@@ -58,6 +62,8 @@ class TrainingSpec:
     start: Start
     method: Name
     recipe: Recipe
+    validation: DataSpec | None = None
+    validation_outliers: DataSpec | None = None
 
     def __post_init__(self) -> None:
         check(self)
@@ -71,7 +77,12 @@ class TrainingSpec:
         """Tables of plain values, for JSON and TOML; None is left out."""
         recipe = asdict(self.recipe)
         tables = {
-            "data": {"train": self.train.as_dict(), "outliers": self.outliers and self.outliers.as_dict()},
+            "data": {
+                "train": self.train.as_dict(),
+                "outliers": self.outliers and self.outliers.as_dict(),
+                "validation": self.validation and self.validation.as_dict(),
+                "validation_outliers": self.validation_outliers and self.validation_outliers.as_dict(),
+            },
             "network": {"name": self.net, "classes": list(self.classes), "preparation": self.preparation.as_dict()},
             "start": asdict(self.start),
             "method": {"name": self.method, "settings": recipe.pop("options")},
@@ -83,17 +94,18 @@ class TrainingSpec:
     def from_dict(cls, tables: Any) -> "TrainingSpec":
         """The inverse of `as_dict`; a MacsError says what is missing or wrong."""
         data, network, method = (_table(tables, name) for name in ("data", "network", "method"))
-        outliers = data.get("outliers")
         recipe = _table(tables, "recipe") | {"options": method.get("settings", {})}
         return cls(
             train=DataSpec.from_dict(_table(data, "train")),
-            outliers=None if outliers is None else DataSpec.from_dict(outliers),
+            outliers=_images(data, "outliers"),
             net=network.get("name", ""),
             classes=network.get("classes", ()),
             preparation=Preparation.from_dict(_table(network, "preparation")),
             start=from_dict(Start, _table(tables, "start")),
             method=method.get("name", ""),
             recipe=from_dict(Recipe, recipe),
+            validation=_images(data, "validation"),
+            validation_outliers=_images(data, "validation_outliers"),
         )
 
     def to_toml(self) -> str:
@@ -110,25 +122,31 @@ class TrainingSpec:
             raise located(path, error) from None
 
     def identity(self) -> dict[str, Any]:
-        """Everything that decides the result of the training; images and weights are given by their hashes."""
-        tables = self.as_dict()
+        """Everything that decides the result of the training; images and weights are given by their hashes.
+
+        What came later is a part of it only if it is used, so that trainings of earlier versions are found again.
+        """
+        tables, usual = self.as_dict(), Recipe()
+        validation = {"validation": self.validation, "validation_outliers": self.validation_outliers}
+        recipe = asdict(replace(self.recipe, options={}))
         return {
             "train": self.train.fingerprint,
             "outliers": self.outliers.fingerprint if self.outliers else "",
+            **{name: images.fingerprint for name, images in validation.items() if images},
             "start": self.start.weights,
             "net": self.net,
             "classes": list(self.classes),
             "preparation": tables["network"]["preparation"],
             "method": self.method,
             "settings": tables["method"].get("settings", {}),
-            **asdict(replace(self.recipe, options={})),
+            **{key: value for key, value in recipe.items() if key not in LATER or value != getattr(usual, key)},
         }
 
 
 def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
     """How two identities differ, in words."""
-    changed = [key for key in ours if theirs.get(key) != ours[key]]
-    return [IN_WORDS.get(key, f"{key} is {theirs.get(key)!r} there and {ours[key]!r} here") for key in changed]
+    changed = [key for key in {**ours, **theirs} if theirs.get(key) != ours.get(key)]
+    return [IN_WORDS.get(key, f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here") for key in changed]
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -156,6 +174,10 @@ def _without_none(values: Any) -> Any:
     if isinstance(values, dict):
         return {key: _without_none(value) for key, value in values.items() if value is not None}
     return [_without_none(value) for value in values] if isinstance(values, list | tuple) else values
+
+
+def _images(data: dict[str, Any], name: str) -> DataSpec | None:
+    return DataSpec.from_dict(data[name]) if name in data else None
 
 
 def _table(values: Any, name: str) -> dict[str, Any]:

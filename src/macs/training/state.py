@@ -17,23 +17,31 @@ from macs.nets._checkpoints import misfit
 from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder, epochs_from
 
+Weights = dict[str, Tensor]
 
-def images_of(train: ImageSet, outliers: ImageSet | None) -> dict[str, Any]:
+
+def images_of(train: ImageSet, *others: ImageSet | None) -> dict[str, Any]:
     """The classes and fingerprints that identify a training's images."""
-    fingerprints = [fingerprint(images) for images in (train, outliers) if images is not None]
+    fingerprints = [fingerprint(images) for images in (train, *others) if images is not None]
     return {"classes": list(train.classes), "images": fingerprints}
 
 
 def state_of(
-    net: nn.Module, optimizer: torch.optim.Optimizer, method: Method, history: list[Epoch], images: dict[str, Any]
+    net: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    method: Method,
+    history: list[Epoch],
+    images: dict[str, Any],
+    best: Weights | None = None,
 ) -> dict[str, Any]:
-    """Everything needed to continue a training."""
+    """Everything needed to continue a training; `best` are the weights of its best epoch, if they are kept."""
     return {
         "net": net.state_dict(),
         "optimizer": optimizer.state_dict(),
         "method": asdict(cast(Any, method)),
         "history": [asdict(epoch) for epoch in history],
         **images,
+        **({} if best is None else {"best": best}),
     }
 
 
@@ -44,18 +52,22 @@ def restore(
     method: Method,
     recipe: Recipe,
     images: dict[str, Any],
-) -> tuple[Method, list[Epoch]] | None:
-    """Restore the state of a run and return its method and history; None if it was stopped before its first save."""
-    if not folder.state_file.exists():
-        return None
+    best: Weights | None = None,
+) -> tuple[Method, list[Epoch], Weights | None]:
+    """Restore the state of a run and return its method, its history and the weights of its best epoch.
+
+    `best` is None unless the run keeps its best epoch.
+    """
     saved = folder.load_state()
     try:
-        _check_keys(saved, state_of(net, optimizer, method, [], images))
+        _check_keys(saved, state_of(net, optimizer, method, [], images, best))
         _check_images(saved, images)
         _check_weights(saved["net"], net)
         _check_optimizer(saved["optimizer"], optimizer)
         history = _history(saved["history"], recipe)
         method = _method(method, saved["method"])
+        if best is not None and history:
+            _check_weights(saved["best"], net)
     except MacsError as error:
         raise MacsError(
             f"Cannot resume from {folder.state_file}: {str(error).rstrip('.')}; start a new run in another folder."
@@ -64,7 +76,7 @@ def restore(
     optimizer.load_state_dict(saved["optimizer"])
     if not folder.finished:  # it may have been killed between writing the state and writing the metrics
         folder.save_metrics([asdict(epoch) for epoch in history])
-    return method, history
+    return method, history, saved.get("best")
 
 
 def _check_keys(saved: Any, ours: dict[str, Any]) -> None:

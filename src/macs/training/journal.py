@@ -1,0 +1,68 @@
+"""The journal of a training: its epochs so far, the weights of the best one if they are kept, and the run folder."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+import torch
+from torch import nn
+
+from macs import nets
+from macs.data import ImageSet
+from macs.methods import Method
+from macs.training.recipe import Recipe
+from macs.training.runs import Epoch, RunFolder, kept_epoch
+from macs.training.state import Weights, images_of, restore, state_of
+
+
+class Journal:
+    """What is kept of a training, in memory and, if there is a folder, on disk after every epoch."""
+
+    def __init__(
+        self,
+        folder: RunFolder | None,
+        net: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        recipe: Recipe,
+        train: ImageSet,
+        others: Sequence[ImageSet | None],  # outliers and validation images
+    ) -> None:
+        self.folder, self.net, self.optimizer, self.recipe = folder, net, optimizer, recipe
+        self.images = images_of(train, *others) if folder else {}
+        self.history: list[Epoch] = []
+        self.best: Weights | None = {} if recipe.keep == "best" else None
+
+    def resumed(self, method: Method) -> Method | None:
+        """Restore what the folder holds, and return the method as it was; None if there is nothing to restore."""
+        if self.folder is None or not self.folder.state_file.exists():
+            return None
+        method, self.history, self.best = restore(
+            self.folder, self.net, self.optimizer, method, self.recipe, self.images, self.best
+        )
+        return method
+
+    def save(self, method: Method) -> None:
+        """Write everything that is needed to continue from here."""
+        if self.folder:
+            state = state_of(self.net, self.optimizer, method, self.history, self.images, self.best)
+            self.folder.save_state(state)
+
+    def add(self, epoch: Epoch, method: Method) -> None:
+        """Take in an epoch that has just ended."""
+        self.history.append(epoch)
+        if self.best is not None and kept_epoch(self.history, "best") is epoch:
+            self.best = copy.deepcopy(self.net.state_dict())
+        self.save(method)
+
+    def close(self, classes: Sequence[str]) -> list[Epoch]:
+        """Leave the network with the weights that are kept, write them, and return all epochs."""
+        kept = kept_epoch(self.history, self.recipe.keep)
+        history = [replace(epoch, kept=epoch is kept) for epoch in self.history]
+        if self.best is not None:
+            self.net.load_state_dict(self.best)
+        if self.folder and not self.folder.finished:
+            self.folder.save_metrics([asdict(epoch) for epoch in history])
+            nets.save(self.net, self.folder.net_file, class_names=classes)
+        if self.folder:
+            nets.remember_origin(self.net, str(self.folder.net_file.resolve()))
+        return history

@@ -1,0 +1,163 @@
+"""What is kept of a training: the last epoch or the best one, and no kill changes which."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_training import SHORT, same, small_net, weights
+from torch import Tensor, nn
+
+import macs
+from macs import methods
+from macs.core.errors import MacsError
+from macs.data import ImageSet
+from macs.training.journal import Journal
+from macs.training.runs import Epoch, RunFolder, kept_epoch
+from tiny import noise
+
+BEST = replace(SHORT, epochs=4, keep="best")
+EPOCH = Epoch(1, 0.5, 0.5, 0.5, 0.5, 0.1, 0.01, 1.0, 9.0)
+
+
+def epochs(*measured: tuple[float, float | None]) -> list[Epoch]:
+    return [
+        replace(EPOCH, epoch=number + 1, validation_accuracy=accuracy, validation_auroc=auroc)
+        for number, (accuracy, auroc) in enumerate(measured)
+    ]
+
+
+def test_the_best_epoch_has_the_highest_mean_and_is_the_first_of_equals() -> None:
+    history = epochs((0.8, 0.7), (0.7, 0.9), (0.9, 0.7), (0.95, 0.6))
+    assert kept_epoch(history, "best") is history[1]
+    assert kept_epoch(history, "last") is history[3]
+    assert kept_epoch(epochs((0.8, None), (0.9, None), (0.9, None)), "best").epoch == 2
+
+
+@pytest.fixture
+def merits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation that always finds the second epoch best, as real images of this size seldom do."""
+
+    def measured(_: object, epoch: Epoch, *__: object) -> Epoch:
+        return replace(epoch, validation_accuracy=[0.5, 0.9, 0.7, 0.9][epoch.epoch - 1])
+
+    monkeypatch.setattr("macs.training.validation.Validation.measured", measured)
+
+
+def after_each_epoch(known: ImageSet, outliers: ImageSet) -> list[dict[str, Tensor]]:
+    """The weights after each of four epochs."""
+    found: list[dict[str, Tensor]] = []
+    macs.finetune(
+        small_net(),
+        known,
+        outliers,
+        recipe=replace(BEST, keep="last"),
+        progress=False,
+        on_epoch=lambda epoch, net: found.append(weights(net)),
+    )
+    return found
+
+
+@pytest.mark.usefixtures("merits")
+def test_the_weights_of_the_best_epoch_are_kept_in_memory_and_on_disk(
+    known: ImageSet, outliers: ImageSet, known_test: ImageSet, tmp_path: Path
+) -> None:
+    expected = after_each_epoch(known, outliers)
+    for run in (None, tmp_path / "run"):
+        net = small_net()
+        history = macs.finetune(net, known, outliers, recipe=BEST, validation=known_test, run=run, progress=False)
+        assert same(weights(net), expected[1]) and not net.training
+        assert [epoch.kept for epoch in history] == [False, True, False, False]
+    assert same(load_file(tmp_path / "run/net.safetensors"), expected[1])
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [line["kept"] for line in lines] == [False, True, False, False]
+    assert RunFolder(tmp_path / "run").spec.recipe.keep == "best"
+
+    again = small_net()  # a finished run, asked for once more
+    macs.finetune(
+        again, known, outliers, recipe=BEST, validation=known_test, run=tmp_path / "run", resume=True, progress=False
+    )
+    assert same(weights(again), expected[1])
+
+
+@pytest.mark.usefixtures("merits")
+@pytest.mark.parametrize("finished", [1, 2, 3])
+def test_a_run_that_was_stopped_keeps_the_same_epoch(
+    finished: int, known: ImageSet, outliers: ImageSet, known_test: ImageSet, tmp_path: Path
+) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(epoch: Epoch, net: nn.Module) -> None:
+        if epoch.epoch == finished:
+            raise Killed
+
+    with pytest.raises(Killed):
+        macs.finetune(
+            small_net(),
+            known,
+            outliers,
+            recipe=BEST,
+            validation=known_test,
+            run=tmp_path,
+            progress=False,
+            on_epoch=kill,
+        )
+    assert not (tmp_path / "net.safetensors").exists()
+    history = macs.finetune(
+        small_net(), known, outliers, recipe=BEST, validation=known_test, run=tmp_path, resume=True, progress=False
+    )
+    assert [epoch.kept for epoch in history] == [False, True, False, False]
+    expected = after_each_epoch(known, outliers)[1]
+    assert same(load_file(tmp_path / "net.safetensors"), expected)
+
+
+def test_the_last_epoch_is_kept_unless_asked_otherwise(known: ImageSet, outliers: ImageSet) -> None:
+    history = macs.finetune(small_net(), known, outliers, recipe=SHORT, progress=False)
+    assert [epoch.kept for epoch in history] == [False, True]
+
+
+def test_the_best_epoch_needs_validation(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
+    with pytest.raises(MacsError, match="The best epoch is chosen by validation, and there is none; add --validate"):
+        macs.finetune(small_net(), known, outliers, recipe=BEST, run=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_validation_images_are_another_run(
+    known: ImageSet, known_test: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
+    train = partial(macs.finetune, recipe=SHORT, run=tmp_path / "run", resume=True, progress=False)
+    train(small_net(), known, outliers, validation=known_test)
+    with pytest.raises(MacsError, match="another run .*other validation images"):
+        train(small_net(), known, outliers)
+    with pytest.raises(MacsError, match="another run .*other validation outliers"):
+        train(small_net(), known, outliers, validation=known_test, validation_outliers=noise(9, seed=1))
+
+
+def test_without_a_folder_or_a_state_there_is_nothing_to_resume(known: ImageSet, tmp_path: Path) -> None:
+    net, method = small_net(), methods.build("msp")
+    for folder in (None, RunFolder(tmp_path)):
+        journal = Journal(folder, net, torch.optim.SGD(net.parameters()), SHORT, known, (None,))
+        assert journal.resumed(method) is None and journal.history == []
+
+
+def test_a_state_and_metrics_from_before_validation_are_read(
+    known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
+    """Their epochs have no field for validation; their recipe has no `keep`."""
+    net = small_net()
+    macs.finetune(net, known, outliers, recipe=SHORT, run=tmp_path, progress=False)
+    new = {"validation_accuracy", "validation_auroc", "kept"}
+    state = torch.load(tmp_path / "state.pt")
+    state["history"] = [{name: row[name] for name in row if name not in new} for row in state["history"]]
+    torch.save(state, tmp_path / "state.pt")
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in state["history"]))
+    recipe = (tmp_path / "recipe.toml").read_text().splitlines()
+    (tmp_path / "recipe.toml").write_text("\n".join(line for line in recipe if not line.startswith("keep")))
+    assert [epoch.kept for epoch in RunFolder(tmp_path).epochs()] == [None, None]
+    resumed = small_net()
+    macs.finetune(resumed, known, outliers, recipe=SHORT, run=tmp_path, resume=True, progress=False)
+    assert same(weights(resumed), weights(net))
