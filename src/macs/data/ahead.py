@@ -29,3 +29,10 @@ def map_ahead(function: Callable[[S], T], items: Iterable[S], threads: int, ahea
             yield pending.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def in_threads(function: Callable[[S], object], items: Iterable[S]) -> None:
+    """Call function(item) for each item, in the threads that decode pictures."""
+    with ThreadPoolExecutor(DECODERS, thread_name_prefix="ahead") as pool:
+        for _ in pool.map(function, items):  # raises what a call has raised
+            pass
