@@ -12,7 +12,8 @@ import torch
 from official import images, write_png
 from PIL import Image
 
-from macs.data import ImageSet, ahead, decoding
+from macs.data import ImageSet, decoding
+from macs.data.ahead import DECODERS
 from macs.data.batches import draw, training_batches
 from macs.data.pixels import Index, Joined, picture
 from macs.data.preparation import Preparation
@@ -228,5 +229,5 @@ def test_a_jitter_follows_the_crops_whatever_the_threads(
     expected = jittered(plain, 0.5, random)
     assert (expected != plain).any(axis=(1, 2, 3)).all()
     for threads in (1, 5):
-        monkeypatch.setattr(ahead, "DECODERS", threads)
+        monkeypatch.setattr(DECODERS, "workers", threads)
         np.testing.assert_array_equal(augmented(train, index, how, np.random.default_rng(3), 0.5), expected)

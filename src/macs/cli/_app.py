@@ -59,6 +59,10 @@ def folder_named(kind: Any, tokens: Sequence[Token]) -> Path:
 
 Data = Annotated[Path | None, Parameter(help=DATA_HELP, converter=folder_named)]
 Whole = Annotated[int, Parameter(converter=whole_number)]
+Workers = Annotated[
+    int | None,
+    Parameter(help="Threads that decode pictures [default: one per core, at most 8].", converter=whole_number),
+]
 FprRuleOption = Annotated[
     Literal["first", "nearest"],
     Parameter(help="Threshold of FPR95: the first that reaches 95%, or the nearest to it, as in the authors' code."),

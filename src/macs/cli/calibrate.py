@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from macs.cli._app import Data, Flag, Json, Settings, Several, Whole, app, show
+from macs.cli._app import Data, Flag, Json, Settings, Several, Whole, Workers, app, show
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 
@@ -37,6 +37,7 @@ def calibrate(
     classes: Names = None,
     size: Whole | None = None,
     data: Data = None,
+    workers: Workers = None,
     json: Json = False,
 ) -> None:
     """Turn a classifier into a detector: find the threshold that keeps a share of ID images.
@@ -91,6 +92,7 @@ def calibrate(
     size
         Edge of the square images, in pixels [default: the run's, else 32].
     """
+    from macs.data import set_workers
     from macs.data.fitness import few, refuse_seen, same_classes
     from macs.data.loading import load_unseen
     from macs.detector.calibration import share_to_keep
@@ -98,6 +100,7 @@ def calibrate(
     from macs.detector.saving import detector_path
     from macs.training.trained import open_trained
 
+    set_workers(workers)
     detector_path(out, inputs=[each for each in (checkpoint, images) if each is not None])
     share_to_keep(keep)
     Span(0, 1, open="most").hold("--check, the share of images to hold back,", check)

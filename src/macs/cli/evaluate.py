@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from macs.cli._app import Data, FprRuleOption, Json, Settings, Several, Whole, app, show
+from macs.cli._app import Data, FprRuleOption, Json, Settings, Several, Whole, Workers, app, show
 from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_beside_detector, refuse_without_detector
 from macs.core.errors import MacsError
 
@@ -39,6 +39,7 @@ def evaluate(
     precision: Literal["auto", "bf16", "float32"] = "auto",
     provider: Provider = None,
     data: Data = None,
+    workers: Workers = None,
     json: Json = False,
 ) -> None:
     """Measure how well a classifier's confidence tells its own test images from unknown ones.
@@ -91,12 +92,13 @@ def evaluate(
         Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster. A detector
         always computes in float32, or in int8 if it was exported so.
     """
-    from macs.data import load
+    from macs.data import load, set_workers
     from macs.data.loading import load_held_out
     from macs.evaluation import benchmarks
     from macs.evaluation.protocol import Protocol, check_fit_images
     from macs.metrics import shown
 
+    set_workers(workers)
     protocol = Protocol(trials, share, seed, fpr_rule)
     shown(metrics)
     check_fit_images(fit_images)

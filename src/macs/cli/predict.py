@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from macs.cli._app import Json, app
+from macs.cli._app import Json, Workers, app
 from macs.cli._detectors import Provider, detector_file
 from macs.core.console import Terminal, tell
 from macs.core.errors import MacsError
@@ -29,6 +29,7 @@ def predict(
     provider: Provider = None,
     net: str | None = None,
     score: str | None = None,
+    workers: Workers = None,
     json: Json = False,
 ) -> None:
     """Say of each image whether it is ID or OOD, which class it looks like, and how sure that is.
@@ -61,8 +62,10 @@ def predict(
     json
         Print JSON lines, as --format jsonl does.
     """
+    from macs.data import set_workers
     from macs.detector.judge import check_promise
 
+    set_workers(workers)
     if not paths:
         raise MacsError("Name at least one image, folder, glob or .npy file.")
     form = choose_format("jsonl" if json and format is None else format, out, sys.stdout.isatty())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_h
 import docstring_parser
 from cyclopts import Parameter
 
-from macs.cli._app import Data, Flag, Json, app, ood_sets_for, show, whole_number
+from macs.cli._app import Data, Flag, Json, Workers, app, ood_sets_for, show, whole_number
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import user_path
@@ -61,6 +61,7 @@ def pretrain(
     run: Run = None,
     data: Data = None,
     broken: Broken = "stop",
+    workers: Workers = None,
     resume: Resume = False,
     json: Json = False,
 ) -> None:
@@ -68,7 +69,7 @@ def pretrain(
     wanted = wanted_from(PRETRAINING_OPTIONS, recipe, options)
     if wanted.method != PRETRAINING_OPTIONS.method:
         raise MacsError(f"{recipe} is a recipe for {wanted.method}; use it with `macs finetune`, or name another.")
-    _train(wanted, run, data, broken, resume, json, from_scratch=True)
+    _train(wanted, run, data, broken, workers, resume, json, from_scratch=True)
 
 
 @app.command
@@ -79,11 +80,13 @@ def finetune(
     run: Run = None,
     data: Data = None,
     broken: Broken = "stop",
+    workers: Workers = None,
     resume: Resume = False,
     json: Json = False,
 ) -> None:
     """Fine-tune a classifier with its own images and auxiliary outliers. The defaults are the paper's protocol."""
-    _train(wanted_from(TrainingOptions(), recipe, options), run, data, broken, resume, json, from_scratch=False)
+    wanted = wanted_from(TrainingOptions(), recipe, options)
+    _train(wanted, run, data, broken, workers, resume, json, from_scratch=False)
 
 
 def wanted_from(base: TrainingOptions, file: Path | None, options: Any) -> TrainingOptions:
@@ -104,13 +107,15 @@ def _train(
     run: str | None,
     data: Path | None,
     broken: Literal["stop", "skip"],
+    workers: int | None,
     resume: bool,
     as_json: bool,
     from_scratch: bool,
 ) -> None:
-    from macs.data import load
+    from macs.data import load, set_workers
     from macs.training.runs import RunFolder, run_name
 
+    set_workers(workers)
     recipe = wanted.recipe
     margin = [] if wanted.margin is None else [f"m{wanted.margin:g}"]
     name = run_name(wanted.id, wanted.net, wanted.method, *margin, f"seed{recipe.seed}")

@@ -52,7 +52,8 @@ def _rows(
 
 def decoded(paths: str | Path | Iterable[str | Path], preparation: Preparation) -> Iterator[Picture]:
     """The images that the paths name, in order; each is a task of its own, so that a few large ones use every core."""
-    return map_ahead(partial(decode, preparation=preparation), find_images(paths), threads=DECODERS, ahead=AHEAD)
+    read = partial(decode, preparation=preparation)
+    return map_ahead(read, find_images(paths), threads=DECODERS.workers, ahead=AHEAD)
 
 
 def decode(item: Item, preparation: Preparation) -> Picture:
