@@ -40,6 +40,7 @@ BATCH = 32
 PREPARATION = Preparation(224, 256, "bicubic", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))  # that of the model
 EDGES = (128, 500)  # longer sides, in pixels
 WORKERS = (1, 2, 4)
+KINDS = {"plain script": "processes", "ours": "threads"}  # of workers
 PARTS = ("decoding", "scoring", "training")
 
 
@@ -168,16 +169,14 @@ def compare(part: str, title: str, folder: Path, rounds: int) -> None:
 def compare_decoding(edge: int, folder: Path, rounds: int) -> None:
     """Threads of ours beside the processes of a DataLoader."""
     cases = {
-        f"{who}, {workers} {'threads' if who == 'ours' else 'processes'}": standing_case(
-            "decoding", who, folder, workers
-        )
+        f"{who}, {KINDS[who]}: {workers}": standing_case("decoding", who, folder, workers)
         for workers in WORKERS
         for who in ("plain script", "ours")
     }
     found = interleaved(cases, rounds)
     ratios = {
-        f"ours / plain script, {n} workers": found[f"ours, {n} threads"].median
-        / found[f"plain script, {n} processes"].median
+        f"ours / plain script, {n} of each": found[f"ours, threads: {n}"].median
+        / found[f"plain script, processes: {n}"].median
         for n in WORKERS
     }
     report(f"photographs-decoding-{edge}", f"Decoding JPEGs of {edge} pixels to 224", found, "images/s", ratios)
