@@ -33,7 +33,7 @@ lint: .venv/dev-installed
 	$(BIN)/lint-imports
 
 bench: .venv/dev-installed bench-peers
-	for script in pairs metrics scoring exported predicting training memory; do PYTHONPATH=benchmarks $(BIN)/python benchmarks/$$script.py || exit 1; done
+	for script in pairs metrics scoring exported predicting photographs training memory; do PYTHONPATH=benchmarks $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 bench-peers: .venv-peers/installed
 	PYTHONPATH=benchmarks .venv-peers/bin/python benchmarks/peers.py

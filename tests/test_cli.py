@@ -250,6 +250,14 @@ def test_help_and_mistakes_do_not_import_torch(arguments: list[str]) -> None:
     assert not needs_torch(*arguments)
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["pretrain", "finetune", "evaluate run --ood x", "calibrate run --out x.safetensors", "predict x --detector y"],
+)
+def test_commands_that_read_pictures_take_a_number_of_workers(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "workers must be at least 1" in refused(capsys, *command.split(), "--workers", 0)
+
+
 def test_help_names_every_option_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     run("finetune", "--help")
     text = capsys.readouterr().out

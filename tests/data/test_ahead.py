@@ -1,13 +1,16 @@
 """map_ahead: in order, as far ahead as was said and no further, and no thread is left behind."""
 
+import os
 import threading
 import time
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 
 from macs.core.errors import MacsError
-from macs.data.ahead import map_ahead
+from macs.data import set_workers
+from macs.data.ahead import DECODERS, in_threads, map_ahead
 
 
 def threads() -> list[threading.Thread]:
@@ -75,3 +78,27 @@ def test_closing_early_ends_the_threads() -> None:
     assert isinstance(results, Generator)
     results.close()
     assert not threads()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_number_of_workers_is_the_number_of_threads(count: int) -> None:
+    """Every call waits until all threads have one; a thread more or less would break the barrier."""
+    together = threading.Barrier(count)
+    set_workers(count)
+    try:
+        in_threads(lambda _: together.wait(timeout=20), range(4 * count))
+        assert not threads()
+    finally:
+        set_workers(None)
+    assert DECODERS.workers == min(8, os.cpu_count() or 1)
+
+
+def test_what_a_thread_raises_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        in_threads(lambda number: 1 // number, [2, 1, 0, 1])
+
+
+@pytest.mark.parametrize("count", [0, -1, 257, 2.5, "two", 10**30])
+def test_a_wrong_number_of_workers_is_refused(count: Any) -> None:
+    with pytest.raises(MacsError, match="^workers must be"):
+        set_workers(count)

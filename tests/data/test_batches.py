@@ -21,7 +21,7 @@ from macs.data.batches import (
     to_float,
     training_batches,
 )
-from macs.data.reading import batches_of
+from macs.data.reading import batch_at, batches_of
 
 
 def numbered(count: int, size: int = 8, mirror: bool = True, labelled: bool = True) -> ImageSet:
@@ -172,3 +172,12 @@ def test_leaving_a_loop_early_ends_the_thread() -> None:
     while preparing() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not preparing()
+
+
+def test_batches_of_larger_images_hold_fewer_of_them() -> None:
+    assert [batch_at(size) for size in (1, 32, 90, 224, 1024)] == [256, 256, 256, 41, 2]
+    pixels = np.zeros((100, 224, 224, 3), np.uint8)
+    pixels[:, 0, 0, 0] = np.arange(100)
+    batches = list(batches_of(ImageSet.from_array(pixels)))
+    assert [len(batch) for batch in batches] == [41, 41, 18]
+    np.testing.assert_array_equal(np.concatenate(batches)[:, 0, 0, 0], np.arange(100))

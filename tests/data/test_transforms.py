@@ -1,5 +1,6 @@
 """Training transforms: which part of an image they may give, how likely each is, and that the seed decides."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,11 @@ from official import images, write_png
 from PIL import Image
 
 from macs.data import ImageSet, decoding
+from macs.data.ahead import DECODERS
 from macs.data.batches import draw, training_batches
 from macs.data.pixels import Index, Joined, picture
 from macs.data.preparation import Preparation
-from macs.data.transforms import augmented, crop_and_flip, crop_box, read_sorted, resized_crops
+from macs.data.transforms import augmented, crop_and_flip, crop_box, jittered, read_sorted, recoloured, resized_crops
 
 
 def windows(image: np.ndarray) -> Iterator[tuple[tuple[int, int, bool], np.ndarray]]:
@@ -184,3 +186,48 @@ def test_an_epoch_of_resized_crops_is_decided_by_its_seed(photos: Path) -> None:
         for seed in (0, 0, 1)
     )
     assert torch.equal(one, again) and not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_colours_change_as_torchvision_changes_them(order: tuple[int, ...]) -> None:
+    functional = pytest.importorskip("torchvision.transforms.functional")
+    changes = (functional.adjust_brightness, functional.adjust_contrast, functional.adjust_saturation)
+    for image, factors in zip(images(4), np.random.default_rng(0).uniform(0.2, 1.8, (4, 3)), strict=True):
+        floats, picture = torch.from_numpy(image).permute(2, 0, 1) / 255, Image.fromarray(image)
+        for change in order:
+            floats, picture = (changes[change](each, factors[change]) for each in (floats, picture))
+        ours = recoloured(image, factors.astype(np.float32), order).astype(int)
+        # Pictures are rounded down after each change, and torchvision's weight of red is 0.2989 for tensors.
+        assert abs(ours - (floats * 255).permute(1, 2, 0).numpy()).max() < 0.6
+        assert abs(ours - np.asarray(picture)).max() <= 6
+
+
+def test_the_factor_1_keeps_an_image_and_0_leaves_black_or_grey() -> None:
+    (image,) = images(1)
+    grey = image @ [0.299, 0.587, 0.114]
+    ones = np.ones(3, np.float32)
+    np.testing.assert_array_equal(recoloured(image, ones, (0, 1, 2)), image)
+    zeros = (np.zeros_like(image), np.full_like(image, round(grey.mean())), np.repeat(grey[..., None], 3, axis=2))
+    for change, expected in enumerate(zeros):
+        factors = np.where(np.arange(3) == change, 0, ones)
+        np.testing.assert_allclose(recoloured(image, factors, (2, 0, 1)), expected, atol=0.5001)
+
+
+def test_the_strength_of_a_jitter_bounds_its_factors_and_all_are_equally_likely() -> None:
+    flat = np.full((600, 2, 2, 3), 100, np.uint8)  # grey: only the brightness can change
+    levels = jittered(flat, 0.4, np.random.default_rng(0))[:, 0, 0, 0]
+    assert levels.min() in (60, 61) and levels.max() in (139, 140)
+    assert (abs(np.histogram(levels, 8, (60, 140))[0] - 75) < 5 * np.sqrt(75)).all()
+
+
+@pytest.mark.parametrize("how", ["resized-crop", "crop-flip", "none"])
+def test_a_jitter_follows_the_crops_whatever_the_threads(
+    how: Any, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, index, random = ImageSet.from_folder(photos, 8), np.arange(6), np.random.default_rng(3)
+    plain = augmented(train, index, how, random)
+    expected = jittered(plain, 0.5, random)
+    assert (expected != plain).any(axis=(1, 2, 3)).all()
+    for threads in (1, 5):
+        monkeypatch.setattr(DECODERS, "workers", threads)
+        np.testing.assert_array_equal(augmented(train, index, how, np.random.default_rng(3), 0.5), expected)

@@ -57,6 +57,7 @@ def test_the_margin_is_a_setting_of_the_method_and_given_once() -> None:
         ({"options": {"weight": [1]}}, "options.weight"),
         ({"options": {1: 1}}, "options"),
         ({"augment": "blur"}, "auto, crop-flip, crop, resized-crop, none"),
+        ({"jitter": 1.5}, "jitter must be at least 0 and at most 1"),
     ],
 )
 def test_wrong_values_are_refused(settings: dict[str, Any], words: str) -> None:

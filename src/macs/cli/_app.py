@@ -75,13 +75,20 @@ class Hardware:
     threads: Whole | None = None
     """Threads of networks on the CPU [default: one per core]."""
 
-    def check(self) -> None:
+    workers: Whole | None = None
+    """Threads that decode pictures [default: one per core, at most 8]."""
+
+    def prepare(self) -> None:
+        """What holds with and without torch."""
+        from macs.data.ahead import set_workers
+
+        set_workers(self.workers)
         if self.threads is not None:
             Span(1, 1024).hold("--threads", self.threads)
 
     def use(self) -> None:
         """Let torch follow these options; where none is given, torch is not imported."""
-        self.check()
+        self.prepare()
         if self.device != "auto":
             from macs.core.devices import use_device
 

@@ -38,7 +38,7 @@ def detector_file(
     path: Path, net: str | None, score: str | None, provider: list[str] | None, hardware: Hardware
 ) -> DetectorFile:
     """A file of `macs calibrate` or `macs export`; `net` and `score` are the user's own, as module:Class."""
-    hardware.check()
+    hardware.prepare()
     if path.suffix == ".onnx":
         from macs.detector.runtime import Runtime
 

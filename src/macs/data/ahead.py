@@ -4,12 +4,31 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+from macs.core.settings import Span, typed
 
 S = TypeVar("S")
 T = TypeVar("T")
 
-DECODERS = min(8, os.cpu_count() or 1)  # threads that decode pictures; Pillow releases the GIL
+
+@dataclass
+class Decoders:
+    """The threads that decode pictures, in the whole process.
+
+    Pillow releases the GIL while it decodes and resizes, so processes would be no faster (docs/performance.md).
+    """
+
+    workers: int = min(8, os.cpu_count() or 1)
+
+
+DECODERS = Decoders()
+
+
+def set_workers(count: int | None) -> None:
+    """Decode pictures by so many threads from now on; None: one per core, at most 8. The pixels stay the same."""
+    DECODERS.workers = Decoders.workers if count is None else typed("workers", count, Annotated[int, Span(1, 256)])
 
 
 def map_ahead(function: Callable[[S], T], items: Iterable[S], threads: int, ahead: int) -> Iterator[T]:
@@ -29,3 +48,10 @@ def map_ahead(function: Callable[[S], T], items: Iterable[S], threads: int, ahea
             yield pending.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def in_threads(function: Callable[[S], object], items: Iterable[S]) -> None:
+    """Call function(item) for each item, in the threads that decode pictures."""
+    with ThreadPoolExecutor(DECODERS.workers, thread_name_prefix="ahead") as pool:
+        for _ in pool.map(function, items):  # raises what a call has raised
+            pass

@@ -44,6 +44,7 @@ def training_batches(
     seed: int = 0,
     epoch: int = 0,
     augment: Augment = "auto",
+    jitter: float = 0.0,
 ) -> Iterator[RawBatch]:
     """One epoch: each ID image at most once, paired with a fresh draw of outliers."""
     if train.labels is None:
@@ -57,11 +58,11 @@ def training_batches(
 
     def batch(step: int) -> RawBatch:
         index = order[step * batch_in : (step + 1) * batch_in]
-        images = augmented(train, index, augment, generator(seed, epoch, CROP_IN, step))
+        images = augmented(train, index, augment, generator(seed, epoch, CROP_IN, step), jitter)
         extra = np.empty((0, *train.pixels.shape[1:]), np.uint8)
         if outliers is not None and drawn is not None:
             index_out = drawn[step * batch_out : (step + 1) * batch_out]
-            extra = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step))
+            extra = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step), jitter)
         return RawBatch(torch.from_numpy(images), torch.from_numpy(labels[index]), torch.from_numpy(extra))
 
     return map_ahead(batch, range(steps), threads=1, ahead=AHEAD)

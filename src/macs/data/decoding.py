@@ -61,7 +61,7 @@ def decode(
             images[i] = prepared(pictures, index[i], preparation)
         return stop
 
-    for done in map_ahead(fill, range(0, len(index), BLOCK), threads=DECODERS, ahead=2 * DECODERS):
+    for done in map_ahead(fill, range(0, len(index), BLOCK), threads=DECODERS.workers, ahead=2 * DECODERS.workers):
         if progress:
             progress(done, len(index))
     return images
@@ -88,7 +88,7 @@ def unreadable(pictures: Pictures, progress: Progress | None = None) -> dict[int
 
     found: dict[int, str] = {}
     starts = range(0, len(pictures), BLOCK)
-    blocks = map_ahead(failures, starts, threads=DECODERS, ahead=2 * DECODERS)
+    blocks = map_ahead(failures, starts, threads=DECODERS.workers, ahead=2 * DECODERS.workers)
     for start, reasons in zip(starts, blocks, strict=True):
         found |= reasons
         if progress:

@@ -1,17 +1,17 @@
 """Training transforms: random changes to the images at some positions of a set. All randomness is from the generator.
 
 `crop` and `crop-flip` act on prepared pixels. `resized-crop` cuts from the original pictures, if their source still has
-them, so that it sees detail that preparation would have lost.
+them, so that it sees detail that preparation would have lost. Any of them may be followed by a jitter of the colours.
 """
 
 import math
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.data.ahead import DECODERS
+from macs.data.ahead import in_threads
 from macs.data.imageset import ImageSet
 from macs.data.pixels import Pixels, picture
 from macs.data.preparation import Preparation
@@ -25,9 +25,15 @@ TRIES = 10  # attempts to fit a crop into a picture
 
 
 def augmented(
-    images: ImageSet, index: NDArray[np.int64], how: Augment, random: np.random.Generator
+    images: ImageSet, index: NDArray[np.int64], how: Augment, random: np.random.Generator, jitter: float = 0.0
 ) -> NDArray[np.uint8]:
     """The images at `index`, transformed; `auto` and `resized-crop` flip only sets with `mirror`."""
+    pixels = moved(images, index, how, random)
+    return jittered(pixels, jitter, random) if jitter else pixels
+
+
+def moved(images: ImageSet, index: NDArray[np.int64], how: Augment, random: np.random.Generator) -> NDArray[np.uint8]:
+    """The images at `index`, cropped and flipped."""
     if how == "resized-crop":
         return resized_crops(images, index, random)
     pixels = read_sorted(images.pixels, index)
@@ -74,8 +80,7 @@ def resized_crops(images: ImageSet, index: NDArray[np.int64], random: np.random.
         crop = preparation.cut(original, crop_box(*original.size, draws[i]))
         crops[i] = crop[:, ::-1] if mirrored[i] else crop
 
-    with ThreadPoolExecutor(DECODERS) as pool:
-        list(pool.map(cut, np.argsort(index).tolist()))
+    in_threads(cut, np.argsort(index).tolist())
     return crops
 
 
@@ -96,3 +101,40 @@ def crop_box(width: int, height: int, draws: NDArray[np.float64]) -> Box:
     h = min(height, round(width / RATIOS[0]))
     left, top = (width - w) // 2, (height - h) // 2
     return left, top, left + w, top + h
+
+
+def jittered(images: NDArray[np.uint8], strength: float, random: np.random.Generator) -> NDArray[np.uint8]:
+    """The images with other brightness, contrast and saturation, as by torchvision's ColorJitter(s, s, s).
+
+    For each image, three factors are drawn uniformly from [1 - s, 1 + s], and the order in which they are applied.
+    """
+    factors = random.uniform(1 - strength, 1 + strength, (len(images), 3)).astype(np.float32)
+    orders = random.random(factors.shape).argsort(axis=1)
+    changed = np.empty_like(images)
+
+    def change(i: int) -> None:
+        changed[i] = recoloured(images[i], factors[i], orders[i].tolist())
+
+    in_threads(change, range(len(images)))
+    return changed
+
+
+def recoloured(image: NDArray[np.uint8], factors: NDArray[np.float32], order: Sequence[int]) -> NDArray[np.uint8]:
+    """An image whose brightness (0), contrast (1) and saturation (2) are multiplied by their factors, in `order`.
+
+    Each is a distance of the pixels: from black, from the mean grey of the image, and from the grey of each pixel.
+    """
+    pixels = image.astype(np.float32)
+    for change in order:
+        start = 0.0 if change == 0 else greys(pixels).mean() if change == 1 else greys(pixels)
+        pixels *= factors[change]
+        pixels += (1 - factors[change]) * start
+        pixels.clip(0, 255, out=pixels)
+    return pixels.round().astype(np.uint8)
+
+
+def greys(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The grey of each pixel, H x W x 1, by ITU-R BT.601."""
+    red, green, blue = (pixels[..., channel : channel + 1] for channel in range(3))
+    grey: NDArray[np.float32] = 0.299 * red + 0.587 * green + 0.114 * blue
+    return grey

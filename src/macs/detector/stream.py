@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 from macs.data.ahead import DECODERS, map_ahead
 from macs.data.preparation import Preparation
-from macs.data.reading import BATCH
+from macs.data.reading import batch_at
 from macs.data.walking import in_batches
 from macs.detector.judge import Judge
 from macs.detector.paths import Item, find_images
 from macs.detector.verdicts import Prediction, predictions
 
-AHEAD = 2 * BATCH  # images that may be decoded or waiting while one is used
+AHEAD = 2  # batches that may be decoded or waiting while one is used
 
 
 class Picture(NamedTuple):
@@ -40,7 +40,7 @@ def _rows(
     judge: Judge, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
 ) -> Iterator[Prediction]:
     with judge.asking() as ask:
-        for batch in in_batches(decoded(paths, judge.preparation), BATCH):
+        for batch in in_batches(decoded(paths, judge.preparation), batch_at(judge.preparation.size)):
             readable = [picture for picture in batch if picture.pixels is not None]
             rows: Iterator[Prediction] = iter(())
             if readable:
@@ -52,7 +52,8 @@ def _rows(
 
 def decoded(paths: str | Path | Iterable[str | Path], preparation: Preparation) -> Iterator[Picture]:
     """The images that the paths name, in order; each is a task of its own, so that a few large ones use every core."""
-    return map_ahead(partial(decode, preparation=preparation), find_images(paths), threads=DECODERS, ahead=AHEAD)
+    read = partial(decode, preparation=preparation)
+    return map_ahead(read, find_images(paths), threads=DECODERS.workers, ahead=AHEAD * batch_at(preparation.size))
 
 
 def decode(item: Item, preparation: Preparation) -> Picture:

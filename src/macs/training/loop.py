@@ -221,6 +221,7 @@ def _batches(
         seed=recipe.seed,
         epoch=epoch,
         augment=recipe.augment,
+        jitter=recipe.jitter,
     )
     for batch in raw:
         yield Batch(to_float(batch.images, device), batch.labels.to(device), to_float(batch.outliers, device))

@@ -55,6 +55,10 @@ class Recipe:
     """Training augmentation; auto is crop-flip, but only crop where a mirror image means something else (digits);
     resized-crop cuts a random part from the original picture."""
 
+    jitter: Annotated[float, Span(0, 1)] = 0.0
+    """How much the brightness, contrast and saturation of each training image change at random: by factors between
+    1 - jitter and 1 + jitter."""
+
     precision: Literal["auto", "bf16", "float32"] = "auto"
     """Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster than float32."""
 
