@@ -96,3 +96,8 @@ class Recipe:
 
 PRETRAINING = Recipe(epochs=100, lr=0.1, batch_out=0)
 """A plain classifier from scratch, as the authors of outlier exposure train theirs."""
+
+FROM_LIBRARY = Recipe(
+    optimizer="adamw", epochs=5, batch_in=32, batch_out=32, lr=3e-4, head_lr=3e-3, warmup=0.5, weight_decay=0.01
+)
+"""TODO"""

@@ -137,12 +137,18 @@ def frozen_part(net: nn.Module, freeze: str, head: list[nn.Parameter]) -> Frozen
         return Frozen([parameter for parameter in net.parameters() if parameter not in last], modules)
     whole = net.published if isinstance(net, nets.Net) else net
     layers = {name: module for name, module in whole.named_modules() if name and [*module.parameters()]}
+    modules, parameters = [*whole.modules()], [*whole.parameters()]
     if freeze not in layers:
-        outer = [name for name in layers if not re.search(r"\d\.", name)]  # blocks.5, but not what is inside it
+        # blocks.5, but not what is inside it, and nothing that ends the network
+        outer = [
+            name
+            for name, layer in layers.items()
+            if not re.search(r"\d\.", name) and [*layer.parameters()][-1] is not parameters[-1]
+        ]
         raise unknown(f"layer of {nets.name_of(net)}", freeze, ["none", BACKBONE, *outer])
     # Everything that the network defines up to the end of the layer, except modules that also hold what follows.
-    parameters = _up_to([*layers[freeze].parameters()][-1], [*whole.parameters()])
-    modules = _up_to([*layers[freeze].modules()][-1], [*whole.modules()])
+    parameters = _up_to([*layers[freeze].parameters()][-1], parameters)
+    modules = _up_to([*layers[freeze].modules()][-1], modules)
     return Frozen(parameters, [module for module in modules if {*module.parameters()} <= {*parameters}])
 
 
