@@ -29,21 +29,22 @@ class Frozen:
     @contextmanager
     def inside(self, net: nn.Module) -> Iterator[None]:
         """Keep this part of the network frozen; afterwards its parameters require gradients as they did before."""
-        before = [parameter.requires_grad for parameter in self.parameters]
+
+        def evaluate(*_: object) -> None:
+            for module in self.modules:
+                module.training = False
+
+        required = [parameter for parameter in self.parameters if parameter.requires_grad]
         # Before every pass, since the loop and some methods put the whole network into training mode.
-        hook = net.register_forward_pre_hook(lambda *_: self._evaluate())
+        hook = net.register_forward_pre_hook(evaluate)
         try:
-            for parameter in self.parameters:
+            for parameter in required:
                 parameter.requires_grad_(False)
             yield
         finally:
             hook.remove()
-            for parameter, required in zip(self.parameters, before, strict=True):
-                parameter.requires_grad_(required)
-
-    def _evaluate(self) -> None:
-        for module in self.modules:
-            module.training = False
+            for parameter in required:
+                parameter.requires_grad_(True)
 
 
 @dataclass(frozen=True)
@@ -147,11 +148,11 @@ def frozen_part(net: nn.Module, freeze: str, head: list[nn.Parameter]) -> Frozen
         ]
         raise unknown(f"layer of {nets.name_of(net)}", freeze, ["none", BACKBONE, *outer])
     # Everything that the network defines up to the end of the layer, except modules that also hold what follows.
-    parameters = _up_to([*layers[freeze].parameters()][-1], parameters)
-    modules = _up_to([*layers[freeze].modules()][-1], modules)
+    parameters = _up_to({*layers[freeze].parameters()}, parameters)
+    modules = _up_to({*layers[freeze].modules()}, modules)
     return Frozen(parameters, [module for module in modules if {*module.parameters()} <= {*parameters}])
 
 
-def _up_to(last: T, items: list[T]) -> list[T]:
-    """The items up to and including one of them; == would compare tensors by their values."""
-    return items[: 1 + next(i for i, item in enumerate(items) if item is last)]
+def _up_to(part: set[T], items: list[T]) -> list[T]:
+    """The items up to and including the last one that belongs to the part."""
+    return items[: 1 + max(i for i, item in enumerate(items) if item in part)]
