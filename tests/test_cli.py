@@ -261,9 +261,10 @@ def test_commands_that_read_pictures_take_a_number_of_workers(command: str, caps
 def test_help_names_every_option_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     run("finetune", "--help")
     text = capsys.readouterr().out
-    for option in ("--id", "--outliers", "--checkpoint", "--method", "--margin", "--weight-decay", "--seed"):
+    for option in ("--id", "--outliers", "--checkpoint", "--method", "--margin", "--optimizer", "--freeze", "--seed"):
         assert option in text
-    assert "[default: 0.001]" in text
+    lines = " ".join(text.replace("│", " ").split())
+    assert "[default: 0.9]" in lines and "[default: sgd; adamw for another library's network]" in lines
 
 
 def test_help_shows_every_command_in_its_group_and_the_way_to_a_detector(capsys: pytest.CaptureFixture[str]) -> None:

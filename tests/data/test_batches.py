@@ -85,6 +85,41 @@ def test_a_short_epoch_sees_other_images_in_the_next_one() -> None:
     assert set(labels(first)) != set(labels(second))
 
 
+def uneven(*counts: int) -> ImageSet:
+    """So many images of each class, numbered; a class may have none."""
+    train = numbered(sum(counts))
+    return ImageSet("uneven", train.pixels, np.repeat(np.arange(len(counts)), counts), tuple(map(str, counts)))
+
+
+@pytest.mark.parametrize(
+    ("counts", "batch_in", "epoch_size", "drawn"),
+    [
+        ((90, 9, 1), 10, 0, [33, 33, 34]),
+        ((90, 9, 1), 10, 60, [20, 20, 20]),
+        ((5, 0, 1), 4, 0, [2, 2]),  # a class without images is no class here
+        ((2, 1), 8, 0, [1, 2]),  # fewer images than a batch
+        ((30, 2), 8, 6, [3, 3]),
+    ],
+)
+def test_balanced_epochs_draw_every_class_equally_often(
+    counts: tuple[int, ...], batch_in: int, epoch_size: int, drawn: list[int]
+) -> None:
+    train = uneven(*counts)
+    orders = []
+    for key in ((0, 0), (0, 0), (0, 1), (1, 0)):
+        batches = epoch(train, batch_in=batch_in, epoch_size=epoch_size, seed=key[0], epoch=key[1], balance=True)
+        assert len(batches) == steps_per_epoch(train, batch_in, epoch_size)
+        found = np.array([number for batch in batches for number in numbers(batch.images)])
+        assert labels(batches) == train.labels[found].tolist()
+        assert sorted(np.unique(labels(batches), return_counts=True)[1]) == drawn
+        for each in np.unique(train.labels):  # every image of a class before any comes again
+            times = np.bincount(found[train.labels[found] == each], minlength=len(train))[train.labels == each]
+            assert times.max() - times.min() <= 1
+        orders.append(found.tolist())
+    assert orders[0] == orders[1]
+    assert len(train) < 50 or len({tuple(order) for order in orders}) == 3
+
+
 def test_outliers_are_drawn_afresh_and_without_replacement() -> None:
     drawn = []
     for number in range(3):

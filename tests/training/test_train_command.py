@@ -3,7 +3,9 @@
 import json
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from PIL import Image
 
 from command import refused, run
 from macs import nets
-from macs.cli.train import measuring
+from macs.cli.train import finetuning_from, measuring
+from macs.training.recipe import FROM_LIBRARY, Recipe
 from macs.training.runs import RunFolder
 from tiny import STRIPES, noise, stripes
 
@@ -245,3 +248,35 @@ def test_validation_says_what_it_cannot_measure(
     assert epoch.validation_accuracy is not None and epoch.validation_auroc is None
     run("pretrain", "--id", divided / "divided", *SHORT, "--validate", "--run", tmp_path / "c")
     assert "warning: There is" not in capsys.readouterr().err
+
+
+def test_the_networks_of_other_libraries_have_defaults_of_their_own(tmp_path: Path) -> None:
+    """The command line overrides a file, which overrides them; a run's record is complete and has none."""
+    (tmp_path / "flat.toml").write_text("net = 'timm/resnet50'\nepochs = 7\n")
+    asked = finetuning_from(tmp_path / "flat.toml", SimpleNamespace(lr=0.5))
+    assert asked.recipe == replace(FROM_LIBRARY, epochs=7, lr=0.5)
+    assert finetuning_from(None, SimpleNamespace(net="hf/google/vit")).recipe == FROM_LIBRARY
+    for ours in ("wrn-40-2", "my.models:Net"):
+        assert finetuning_from(None, SimpleNamespace(net=ours)).recipe == Recipe()
+        assert finetuning_from(tmp_path / "flat.toml", SimpleNamespace(net=ours)).recipe == Recipe(epochs=7)
+
+
+def test_a_head_is_tuned_from_the_command_line(
+    mine: Path, others: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("timm")
+    options = ["--id", mine, "--outliers", others, "--net", "timm/test_resnet", "--size", 32, "--batch-in", 16]
+    run("finetune", *options, "--freeze", "backbone", "--epochs", 2, "--balance", "--run", tmp_path / "run", "--json")
+    assert len(json.loads(capsys.readouterr().out)["history"]) == 2
+    spec = RunFolder(tmp_path / "run").spec
+    assert spec.recipe == replace(
+        FROM_LIBRARY, batch_in=16, epochs=2, freeze="backbone", balance=True, options=spec.recipe.options
+    )
+    run("finetune", "--recipe", tmp_path / "run/recipe.toml", "--run", tmp_path / "again")
+    assert RunFolder(tmp_path / "again").spec.recipe == spec.recipe
+    assert nets.weights_hash(nets.load(tmp_path / "run")) == nets.weights_hash(nets.load(tmp_path / "again"))
+    run("finetune", *options, "--freeze", "layer9", "--run", tmp_path / "none", expect=2)
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "no layer of timm/test_resnet called 'layer9' (did you mean 'layer" in line
+    assert line.endswith("choose one of none, backbone, conv1, bn1, layer1, layer2, layer3, layer4.")
+    assert not (tmp_path / "none").exists()

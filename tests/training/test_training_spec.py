@@ -58,6 +58,13 @@ def test_a_spec_is_the_same_after_a_round_through_json_and_toml(spec: TrainingSp
     assert asked.recipe == spec.recipe and asked.validate is (spec.validation is not None)
 
 
+def test_a_record_from_before_a_setting_existed_has_its_default() -> None:
+    told = json.loads(json.dumps(SPEC.as_dict()))
+    for setting in ("balance", "accumulate", "optimizer", "warmup", "freeze"):
+        del told["recipe"][setting]
+    assert "head_lr" not in told["recipe"] and TrainingSpec.from_dict(told) == SPEC
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from cyclopts import Parameter
 
 from macs.cli._app import ANY_HARDWARE, Data, FprRuleOption, HardwareOptions, Json, Several, Whole, app, show
-from macs.cli.train import RecipeFile, options_from, wanted_from
+from macs.cli.train import RecipeFile, finetuning_from, options_from
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import output_folder
@@ -67,7 +67,7 @@ def sweep(
     from macs.training.runs import run_name
 
     hardware.use()
-    wanted = wanted_from(TrainingOptions(), recipe, options)
+    wanted = finetuning_from(recipe, options)
     margins, seeds = margins or list(MARGINS), seeds or [0]
     check_grid(wanted.recipe, margins, seeds)
     if choose == "test" and not ood:

@@ -19,6 +19,7 @@ from macs.data.imageset import ImageSet
 from macs.data.reading import AHEAD
 from macs.data.transforms import Augment, augmented
 
+Positions = NDArray[np.int64]
 ORDER, DRAW, CROP_IN, CROP_OUT = range(4)  # one random stream per purpose, so that no two share their numbers
 
 
@@ -43,29 +44,57 @@ def training_batches(
     epoch_size: int = 0,
     seed: int = 0,
     epoch: int = 0,
+    balance: bool = False,
     augment: Augment = "auto",
     jitter: float = 0.0,
 ) -> Iterator[RawBatch]:
-    """One epoch: each ID image at most once, paired with a fresh draw of outliers."""
-    if train.labels is None:
-        raise MacsError(f"{train.name} has no labels, so a classifier cannot learn from it; give labelled images.")
+    """One epoch of batches."""
     if augment not in get_args(Augment):
         raise unknown("augmentation", augment, list(get_args(Augment)))
-    labels = train.labels
-    steps = steps_per_epoch(train, batch_in, epoch_size)
-    order = generator(seed, epoch, ORDER).permutation(len(train))[: epoch_size or None]
-    drawn = draw(len(outliers), steps * batch_out, generator(seed, epoch, DRAW)) if outliers is not None else None
+    labels = labels_of(train)
+    drawn = draws(train, outliers, batch_in, batch_out, epoch_size=epoch_size, seed=seed, epoch=epoch, balance=balance)
 
     def batch(step: int) -> RawBatch:
-        index = order[step * batch_in : (step + 1) * batch_in]
+        index, index_out = drawn[step]
         images = augmented(train, index, augment, generator(seed, epoch, CROP_IN, step), jitter)
         extra = np.empty((0, *train.pixels.shape[1:]), np.uint8)
-        if outliers is not None and drawn is not None:
-            index_out = drawn[step * batch_out : (step + 1) * batch_out]
+        if outliers is not None:
             extra = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step), jitter)
         return RawBatch(torch.from_numpy(images), torch.from_numpy(labels[index]), torch.from_numpy(extra))
 
-    return map_ahead(batch, range(steps), threads=1, ahead=AHEAD)
+    return map_ahead(batch, range(len(drawn)), threads=1, ahead=AHEAD)
+
+
+def draws(
+    train: ImageSet,
+    outliers: ImageSet | None,
+    batch_in: int,
+    batch_out: int,
+    *,
+    epoch_size: int = 0,
+    seed: int = 0,
+    epoch: int = 0,
+    balance: bool = False,
+) -> list[tuple[Positions, Positions]]:
+    """The positions of the ID images and of the outliers in each step of an epoch.
+
+    Each ID image comes at most once; with `balance`, each class comes equally often instead. Outliers are drawn afresh.
+    """
+    steps = steps_per_epoch(train, batch_in, epoch_size)
+    count = min(epoch_size or len(train), len(train), steps * batch_in)
+    random = generator(seed, epoch, ORDER)
+    order = balanced(labels_of(train), count, random) if balance else random.permutation(len(train))[:count]
+    order_out = np.empty(0, np.int64)
+    if outliers is not None:
+        order_out = draw(len(outliers), steps * batch_out, generator(seed, epoch, DRAW))
+    return [(order[step * batch_in :][:batch_in], order_out[step * batch_out :][:batch_out]) for step in range(steps)]
+
+
+def labels_of(train: ImageSet) -> NDArray[np.int64]:
+    """The labels of training images, or an error."""
+    if train.labels is None:
+        raise MacsError(f"{train.name} has no labels, so a classifier cannot learn from it; give labelled images.")
+    return train.labels
 
 
 def to_float(batch: Tensor, device: torch.device | str = "cpu") -> Tensor:
@@ -80,7 +109,17 @@ def generator(*key: int) -> np.random.Generator:
     return np.random.default_rng(key)
 
 
-def draw(available: int, wanted: int, random: np.random.Generator) -> NDArray[np.int64]:
+def balanced(labels: NDArray[np.int64], wanted: int, random: np.random.Generator) -> Positions:
+    """Positions in random order, equally many of each class; which classes have one more if they must is random."""
+    classes = np.unique(labels)
+    shares = np.full(len(classes), wanted // len(classes))
+    shares[random.permutation(len(classes))[: wanted % len(classes)]] += 1
+    members = (np.flatnonzero(labels == each) for each in classes)
+    drawn = [own[draw(len(own), share, random)] for own, share in zip(members, shares, strict=True)]
+    return random.permutation(np.concatenate(drawn))
+
+
+def draw(available: int, wanted: int, random: np.random.Generator) -> Positions:
     """Positions drawn without replacement; once all have been drawn, they are shuffled and drawn again."""
     rounds = -(-wanted // available)
     return np.concatenate([random.permutation(available) for _ in range(max(1, rounds))])[:wanted]

@@ -41,6 +41,12 @@ class Method:
 
     score: ClassVar[str] = "msp"  # the score that its authors use for detection
     needs_outliers: ClassVar[bool] = True
+    changes_pixels: ClassVar[bool] = False  # if not, a step may get features of images, and a last layer for a network
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "step" in vars(cls):  # a step of its own may do so, unless it says that it does not
+            cls.changes_pixels = vars(cls).get("changes_pixels", True)
 
     def __post_init__(self) -> None:
         check(self)

@@ -32,6 +32,8 @@ class DiversifiedOutlierExposure(Method):
     step_size: Annotated[float | None, Span(0, 1)] = None  # the authors' eps / 4
     share: Annotated[float, Span(0, 1)] = 0.5
 
+    changes_pixels = True
+
     def step(self, net: nn.Module, batch: Batch) -> Step:
         count = int(len(batch.outliers) * self.share)
         harder = self.extrapolate(net, batch.outliers[:count])

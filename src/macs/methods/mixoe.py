@@ -33,6 +33,8 @@ class MixtureOutlierExposure(Method):
     alpha: Annotated[float | None, Span(0.001, 1000)] = None  # the authors' 1 for mixup, 2 for cutmix
     joint: bool = False
 
+    changes_pixels = True
+
     def step(self, net: nn.Module, batch: Batch) -> Step:
         partner = torch.arange(len(batch.outliers), device=batch.labels.device) % len(batch.images)
         alpha = self.alpha if self.alpha is not None else {"mixup": 1.0, "cutmix": 2.0}[self.mix]

@@ -6,16 +6,27 @@ from macs.core.lazy import lazily
 
 if TYPE_CHECKING:
     from macs.training.loop import finetune, pretrain, run
-    from macs.training.recipe import PRETRAINING, Recipe
+    from macs.training.recipe import FROM_LIBRARY, PRETRAINING, Recipe
     from macs.training.runs import Epoch
     from macs.training.sources import starting_net
     from macs.training.spec import TrainingSpec
 
-__all__ = ["PRETRAINING", "Epoch", "Recipe", "TrainingSpec", "finetune", "pretrain", "run", "starting_net"]
+__all__ = [
+    "FROM_LIBRARY",
+    "PRETRAINING",
+    "Epoch",
+    "Recipe",
+    "TrainingSpec",
+    "finetune",
+    "pretrain",
+    "run",
+    "starting_net",
+]
 
 __getattr__ = lazily(
     __name__,
     {
+        "FROM_LIBRARY": "macs.training.recipe",
         "PRETRAINING": "macs.training.recipe",
         "Epoch": "macs.training.runs",
         "Recipe": "macs.training.recipe",

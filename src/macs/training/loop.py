@@ -5,7 +5,7 @@ with the same bits as one that was not, and no state of a random generator has t
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +19,12 @@ from macs.core.devices import best_device, channels_last, use_bf16
 from macs.core.errors import MacsError
 from macs.core.files import user_path
 from macs.data import ImageSet
-from macs.data.batches import steps_per_epoch, to_float, training_batches
+from macs.data.batches import steps_per_epoch
 from macs.data.fitness import warn_of_guessing
 from macs.data.imageset import require_images
-from macs.methods import Batch, Method
+from macs.methods import Method
 from macs.training.checks import check_fitness, divergence
+from macs.training.feed import feed
 from macs.training.journal import Journal
 from macs.training.progress import TrainingProgress
 from macs.training.recipe import PRETRAINING, Recipe
@@ -31,6 +32,7 @@ from macs.training.runs import Epoch, RunFolder
 from macs.training.sources import NOTHING, Held, load_images, load_start, spec_of
 from macs.training.spec import TrainingSpec
 from macs.training.tally import Tally
+from macs.training.tuning import Tuning
 from macs.training.validation import validation_on
 
 READ_EVERY = 10  # steps between reads of the loss, each of which makes a GPU wait
@@ -134,6 +136,7 @@ def _train(
     if not method.needs_outliers:
         outliers, recipe = None, replace(recipe, batch_out=0)
     check_fitness(net, train, outliers, recipe, method)
+    tuning = Tuning.of(net, recipe, train.size)
     validation = validation_on(*held_out, train, method)
     recipe.check_validation(validation is not None)
     if on_epoch is not None and not callable(on_epoch):
@@ -141,10 +144,7 @@ def _train(
     folder = RunFolder(user_path(run)) if run is not None else None
     if folder:
         folder.claim(spec_of(net, train, outliers, method, recipe, *held_out), resume)
-    if recipe.dropout is not None:
-        nets.set_dropout(net, recipe.dropout, train.size)
-    if isinstance(net, nets.Net):
-        net.preparation = nets.preparation_for(net, train)
+    _adapt(net, train, recipe)
 
     device = best_device()
     bf16 = use_bf16(recipe.precision, device)
@@ -153,36 +153,28 @@ def _train(
         devices=1 if device.index is None else [device.index],
         precision="bf16-mixed" if bf16 else "32-true",
     )
-    channels_last(net)
-    optimizer = torch.optim.SGD(
-        net.parameters(),
-        lr=recipe.lr,
-        momentum=recipe.momentum,
-        weight_decay=recipe.weight_decay,
-        nesterov=recipe.momentum > 0,
-        fused=device.type in ("cpu", "cuda"),
-    )
-    model, optimizer = fabric.setup(net, optimizer)
+    model, optimizer = fabric.setup(net, tuning.optimizer(device))
 
     journal = Journal(folder, net, optimizer, recipe, train, (outliers, *held_out))
-    if resumed := journal.resumed(method):
-        method = resumed
-    else:
-        first = next(_batches(train, outliers, recipe, 0, fabric.device))
+    resumed = journal.resumed(method)
+    method = resumed or method
+    epochs = range(len(journal.history), recipe.epochs)
+    model, batches = feed(fabric, model, net, train, outliers, method, recipe, epochs, show)
+    if not resumed:
+        first = next(batches(0))
         with nets.running(net, first.images), methods.guarded(method):
             method = method.prepare(model, first)
         journal.save(method)
 
     steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
-    with TrainingProgress(methods.name_of(method), recipe.epochs, steps, show) as bar, torch.random.fork_rng():
-        for number in range(len(journal.history), recipe.epochs):
+    bar = TrainingProgress(methods.name_of(method), recipe.epochs, steps, show)
+    with bar, tuning.frozen.inside(net), torch.random.fork_rng():
+        for number in epochs:
             torch.manual_seed(int(np.random.SeedSequence([recipe.seed, number]).generate_state(1)[0]))
             tally = Tally(number)
             model.train()
-            for index, batch in enumerate(_batches(train, outliers, recipe, number, fabric.device)):
-                rate = _cosine(number * steps + index, recipe.epochs * steps, recipe.lr, recipe.final_lr)
-                for group in optimizer.param_groups:
-                    group["lr"] = rate
+            for index, batch in enumerate(batches(number)):
+                rate = tuning.set_rates(optimizer, number * steps + index, steps)
                 with nets.running(net, batch.images), methods.guarded(method):
                     step = method.step(model, batch)
                 methods.check_step(step, method)
@@ -208,24 +200,10 @@ def _train(
     return history
 
 
-def _batches(
-    train: ImageSet, outliers: ImageSet | None, recipe: Recipe, epoch: int, device: torch.device
-) -> Iterator[Batch]:
-    """The epoch's batches as pixels in [0, 1] on the device."""
-    raw = training_batches(
-        train,
-        outliers,
-        recipe.batch_in,
-        recipe.batch_out,
-        epoch_size=recipe.epoch_size,
-        seed=recipe.seed,
-        epoch=epoch,
-        augment=recipe.augment,
-        jitter=recipe.jitter,
-    )
-    for batch in raw:
-        yield Batch(to_float(batch.images, device), batch.labels.to(device), to_float(batch.outliers, device))
-
-
-def _cosine(step: int, total: int, first: float, last: float) -> float:
-    return last + (first - last) * (1 + math.cos(math.pi * step / total)) / 2
+def _adapt(net: nn.Module, train: ImageSet, recipe: Recipe) -> None:
+    """Give a network the dropout of the recipe, the preparation of its images, and a fast layout of its weights."""
+    if recipe.dropout is not None:
+        nets.set_dropout(net, recipe.dropout, train.size)
+    if isinstance(net, nets.Net):
+        net.preparation = nets.preparation_for(net, train)
+    channels_last(net)

@@ -17,7 +17,7 @@ from macs.core.registry import unknown
 from macs.core.settings import EDGE, SIZE, Name, check
 from macs.data.preparation import NORMALISATIONS, Preparation, preparation_from
 from macs.data.spec import DataSpec
-from macs.training.recipe import PRETRAINING, Recipe
+from macs.training.recipe import FROM_LIBRARY, PRETRAINING, Recipe
 from macs.training.spec import RANDOM, Start, TrainingSpec, located, read_toml
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ class TrainingOptions:
 
 _OWN = [f.name for f in fields(TrainingOptions) if f.name != "recipe"]
 PRETRAINING_OPTIONS = TrainingOptions(method="msp", outliers="", recipe=PRETRAINING)
+FROM_LIBRARY_OPTIONS = TrainingOptions(recipe=FROM_LIBRARY)
 
 
 def preparation_named(net: str, checkpoint: str | Path, size: int | None) -> Preparation:

@@ -8,10 +8,11 @@ from dataclasses import InitVar, dataclass, field
 from typing import Annotated, Literal
 
 from macs.core.errors import MacsError
-from macs.core.settings import Span, check, typed
+from macs.core.settings import Name, Span, check, typed
 
 Margin = Annotated[float | None, Span(0, 1, open="most")]
 Rate = Annotated[float, Span(0, 1000, usual=0.5)]
+BACKBONE = "backbone"  # as a value of `freeze`: all layers but the last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,30 +31,51 @@ class Recipe:
     epoch_size: Annotated[int, Span(0, 10**9)] = 0
     """ID images per epoch, drawn afresh each time; 0 is all of them."""
 
+    balance: bool = False
+    """Draw every class equally often in an epoch, however many images it has."""
+
     batch_in: Annotated[int, Span(1, 100_000)] = 128
     """ID images per step."""
 
     batch_out: Annotated[int, Span(0, 100_000)] = 128
     """Outliers per step."""
 
+    accumulate: Annotated[int, Span(1, 100_000)] = 1
+    """Parts in which a batch passes through the network, to save memory at the cost of time; the loss is still that of
+    the whole batch, but batch norm sees each part alone."""
+
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    """SGD with Nesterov momentum, or AdamW."""
+
     lr: Rate = 0.001
-    """Learning rate of the first step; it falls along a cosine to final_lr, step by step."""
+    """Learning rate after the warm-up; from there it falls along a cosine to final_lr, step by step."""
 
     final_lr: Rate = 1e-6
     """Learning rate of the last step."""
 
-    momentum: Annotated[float, Span(0, 1, open="most", usual=0.99)] = 0.9
-    """Nesterov momentum of SGD."""
+    head_lr: Annotated[float | None, Span(0, 1000, usual=0.5)] = None
+    """Learning rate of the last layer, in place of lr; without it the last layer learns like the rest."""
 
-    weight_decay: Annotated[float, Span(0, 100, usual=0.01)] = 5e-4
-    """Weight decay on every parameter."""
+    warmup: Annotated[float, Span(0, 100_000)] = 0.0
+    """Epochs, perhaps a fraction of one, over which the learning rates first rise linearly from nearly 0."""
+
+    momentum: Annotated[float, Span(0, 1, open="most", usual=0.99)] = 0.9
+    """Momentum of SGD; for AdamW, its first beta."""
+
+    weight_decay: Annotated[float, Span(0, 100, usual=0.1)] = 5e-4
+    """Weight decay on every parameter that is trained."""
+
+    freeze: Name = "none"
+    """What keeps its weights: none, backbone (all but the last layer), or a layer by its name in the network, such as
+    layer3 or blocks.5, with all layers before it. Frozen batch norm and dropout behave as in evaluation."""
 
     dropout: Annotated[float | None, Span(0, 1, open="most", usual=0.9)] = None
     """Dropout of the network; without it the network's own (WRN 0.3, AllConv 0.5)."""
 
     augment: Literal["auto", "crop-flip", "crop", "resized-crop", "none"] = "auto"
-    """Training augmentation; auto is crop-flip, but only crop where a mirror image means something else (digits);
-    resized-crop cuts a random part from the original picture."""
+    """Training augmentation; auto is crop-flip, but only crop where a mirror image means something else (digits), and
+    none with freeze backbone, so that the backbone runs only once per image; resized-crop cuts a random part from the
+    original picture."""
 
     jitter: Annotated[float, Span(0, 1)] = 0.0
     """How much the brightness, contrast and saturation of each training image change at random: by factors between
@@ -71,6 +93,8 @@ class Recipe:
 
     def __post_init__(self, margin: float | None) -> None:
         check(self)
+        if self.warmup > self.epochs:
+            raise MacsError(f"A warm-up of {self.warmup:g} epochs does not fit into {self.epochs}; shorten it.")
         if margin is None:
             return
         if "margin" in self.options:
@@ -88,3 +112,8 @@ class Recipe:
 
 PRETRAINING = Recipe(epochs=100, lr=0.1, batch_out=0)
 """A plain classifier from scratch, as the authors of outlier exposure train theirs."""
+
+FROM_LIBRARY = Recipe(
+    optimizer="adamw", epochs=5, batch_in=32, batch_out=32, lr=3e-4, head_lr=3e-3, warmup=0.5, weight_decay=0.01
+)
+"""TODO"""

@@ -24,7 +24,8 @@ from macs.data.spec import MEMORY, DataSpec
 from macs.training.recipe import Recipe
 
 RANDOM = "random"  # the source of starting weights drawn from a seed
-LATER = ("keep",)  # fields of Recipe that older records lack
+# Fields of Recipe that older records lack; at their defaults they do not make another training.
+LATER = ("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup")
 IN_WORDS = {
     "train": "other training images",
     "outliers": "other outliers",

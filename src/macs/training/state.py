@@ -102,11 +102,13 @@ def _check_weights(saved: Any, net: nn.Module) -> None:
 
 def _check_optimizer(saved: Any, optimizer: torch.optim.Optimizer) -> None:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    names = ("exp_avg", "exp_avg_sq") if isinstance(optimizer, torch.optim.AdamW) else ("momentum_buffer",)
     try:
         ours, theirs = optimizer.state_dict()["param_groups"], saved["param_groups"]
         fits = [(group.keys(), group["params"]) for group in ours] == [(g.keys(), g["params"]) for g in theirs]
-        buffers = {number: entry["momentum_buffer"] for number, entry in saved["state"].items()}
-        fits &= all(buffer is None or buffer.shape == parameters[i].shape for i, buffer in buffers.items())
+        for number, entry in saved["state"].items():
+            buffers = [entry[name] for name in names]
+            fits &= all(buffer is None or buffer.shape == parameters[number].shape for buffer in buffers)
     except (KeyError, IndexError, TypeError, AttributeError):
         fits = False
     if not fits:

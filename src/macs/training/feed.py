@@ -1,0 +1,131 @@
+"""The batches of a training: pixels or, where the backbone is frozen and sees no random crops, its features.
+
+Features are computed once, and every epoch then runs the last layer alone.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from macs import nets
+from macs.core.devices import device_of
+from macs.data import ImageSet
+from macs.data.batches import Positions, draws, labels_of, to_float, training_batches
+from macs.data.transforms import Augment
+from macs.inference import outputs_of
+from macs.methods import Batch, Method
+from macs.training.parts import InParts
+from macs.training.recipe import BACKBONE, Recipe
+from macs.training.tuning import last_layer
+
+Batches = Callable[[int], Iterator[Batch]]  # from the number of an epoch
+
+
+def feed(
+    fabric: Fabric,
+    model: nn.Module,
+    net: nn.Module,
+    train: ImageSet,
+    outliers: ImageSet | None,
+    method: Method,
+    recipe: Recipe,
+    epochs: range,
+    progress: bool,
+) -> tuple[nn.Module, Batches]:
+    """What a training step runs, and the batches that it runs on in the epochs to come; `model` is fabric's `net`."""
+    if epochs and features_suffice(net, method, recipe, train.size):
+        head = fabric.setup_module(last_layer(net, train.size))
+        return head, feature_batches(net, train, outliers, recipe, epochs, progress)
+    in_parts = InParts(model, recipe.accumulate) if recipe.accumulate > 1 else model
+    return in_parts, pixel_batches(train, outliers, recipe, fabric.device)
+
+
+def pixel_batches(train: ImageSet, outliers: ImageSet | None, recipe: Recipe, device: torch.device) -> Batches:
+    """Batches of augmented pixels in [0, 1] on the device."""
+
+    def epoch(number: int) -> Iterator[Batch]:
+        raw = training_batches(
+            train,
+            outliers,
+            recipe.batch_in,
+            recipe.batch_out,
+            epoch_size=recipe.epoch_size,
+            seed=recipe.seed,
+            epoch=number,
+            balance=recipe.balance,
+            augment=augmentation(recipe),
+            jitter=recipe.jitter,
+        )
+        for batch in raw:
+            yield Batch(to_float(batch.images, device), batch.labels.to(device), to_float(batch.outliers, device))
+
+    return epoch
+
+
+def feature_batches(
+    net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: Recipe, epochs: Iterable[int], progress: bool
+) -> Batches:
+    """Batches of the same images as their features, on the network's device, for these epochs.
+
+    Only images that are drawn in one of the epochs pass through the network.
+    """
+
+    def drawn(number: int) -> list[tuple[Positions, Positions]]:
+        return draws(
+            train,
+            outliers,
+            recipe.batch_in,
+            recipe.batch_out,
+            epoch_size=recipe.epoch_size,
+            seed=recipe.seed,
+            epoch=number,
+            balance=recipe.balance,
+        )
+
+    needed = [step for number in epochs for step in drawn(number)]
+    labels = torch.from_numpy(labels_of(train))
+    known = _features(net, train, [index for index, _ in needed], recipe, progress)
+    others = known if outliers is None else _features(net, outliers, [index for _, index in needed], recipe, progress)
+
+    def epoch(number: int) -> Iterator[Batch]:
+        for index, index_out in drawn(number):
+            features = known(index)
+            yield Batch(features, labels[index].to(features.device), others(index_out))
+
+    return epoch
+
+
+def _features(
+    net: nn.Module, images: ImageSet, drawn: list[Positions], recipe: Recipe, progress: bool
+) -> Callable[[Positions], Tensor]:
+    """A function from positions among those drawn to the features of the images there."""
+    positions = np.unique(np.concatenate(drawn))
+    passes = outputs_of(
+        net,
+        images.subset(positions),
+        features=True,
+        precision=recipe.precision,
+        doing="computing features of",
+        progress=progress,
+    )
+    table = torch.cat([outputs.features for outputs in passes])  # no longer in inference mode, so that layers can learn
+    return lambda index: table[torch.from_numpy(np.searchsorted(positions, index))]
+
+
+def features_suffice(net: nn.Module, method: Method, recipe: Recipe, size: int) -> bool:
+    """Whether a training on features is the same as on images of this size: nothing before the last layer changes."""
+    if recipe.freeze != BACKBONE or augmentation(recipe) != "none" or recipe.jitter or method.changes_pixels:
+        return False
+    with torch.no_grad():
+        pixels = torch.rand(2, 3, size, size, generator=torch.Generator().manual_seed(0)).to(device_of(net))
+        head, features, logits = nets.through_head(net.eval(), pixels)
+        # In a network that is not ours, something may follow the linear layer that ran last.
+        return features.shape[1] == head.in_features and torch.allclose(head(features), logits, rtol=1e-4, atol=1e-5)
+
+
+def augmentation(recipe: Recipe) -> Augment:
+    """The augmentation of a recipe, in which auto is none if the backbone is frozen."""
+    return "none" if (recipe.augment, recipe.freeze) == ("auto", BACKBONE) else recipe.augment
