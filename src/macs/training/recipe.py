@@ -100,4 +100,10 @@ PRETRAINING = Recipe(epochs=100, lr=0.1, batch_out=0)
 FROM_LIBRARY = Recipe(
     optimizer="adamw", epochs=5, batch_in=32, batch_out=32, lr=3e-4, head_lr=3e-3, warmup=0.5, weight_decay=0.01
 )
-"""TODO"""
+"""For pretrained networks of other libraries, found with timm's EfficientNet-Lite0 (ImageNet) and MaCS on validation
+photographs: 636 of five flowers and 500 outliers.
+
+Batches, epochs and head_lr come from trainings of the last layer alone on 2,809 photographs, lr from short trainings of
+the upper layers: 0.0003 and 0.001 did well there, 0.0001 and the paper's SGD did not, and 0.0003 is the safer choice for
+longer trainings and other networks. Warm-up, weight decay and augmentation are customary values that were not compared.
+"""
