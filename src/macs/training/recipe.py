@@ -116,4 +116,11 @@ PRETRAINING = Recipe(epochs=100, lr=0.1, batch_out=0)
 FROM_LIBRARY = Recipe(
     optimizer="adamw", epochs=5, batch_in=32, batch_out=32, lr=3e-4, head_lr=3e-3, warmup=0.5, weight_decay=0.01
 )
-"""TODO"""
+"""For pretrained networks of other libraries, found with timm's EfficientNet-Lite0 (ImageNet) and MaCS on validation
+photographs: 636 of five flowers and 500 outliers.
+
+Batches, epochs and head_lr come from trainings of the last layer alone on 2,809 photographs, lr from trainings of the
+upper layers at 96 pixels. There, with one seed, 0.001 did better (AUROC 99.8%) than 0.0003 (98.9%), and in shorter ones
+0.0001 and the paper's SGD were far behind; 0.0003 is the default because transformers, which were not tried, usually
+need smaller rates. Warm-up, weight decay and augmentation are customary values that were not compared.
+"""
