@@ -8,7 +8,9 @@ import pytest
 from macs import data, nets
 from macs.detector import Detector, Verdicts
 from macs.detector.calibration import conformal_threshold
-from macs.detector.runtime import session
+from macs.detector.choosing import candidate_names
+from macs.detector.runtime import Runtime, session
+from macs.scores import Known, get, know
 
 pytestmark = pytest.mark.data
 
@@ -50,3 +52,40 @@ def test_onnx_gives_the_same_verdicts(
     np.testing.assert_array_equal(label, verdicts.labels[:500])
     np.testing.assert_array_equal(is_ood, verdicts.is_ood[:500])
     np.testing.assert_allclose(confidence, verdicts.confidences[:500], atol=1e-5, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def mixed(data_root: Path) -> data.ImageSet:
+    """Known and unknown images in turn, 80 of each set."""
+    sets = [
+        data.load(name, "test", root=data_root) for name in ("cifar10", "svhn", "textures", "places365", "cifar100")
+    ]
+    pixels = [images.pixels[np.random.default_rng(1).permutation(len(images))[:80]] for images in sets]
+    return data.ImageSet.from_array(np.concatenate(pixels), name="mixed")
+
+
+@pytest.fixture(scope="module")
+def known(detector: Detector, cifar10: data.ImageSet, data_root: Path) -> Known:
+    train = data.load("cifar10", "train", root=data_root)
+    return know(detector.net, train, cifar10.subset(np.arange(1500, 2000)), limit=2000, precision="float32")
+
+
+@pytest.mark.parametrize("name", candidate_names())
+def test_every_score_gives_the_same_verdicts_saved_loaded_and_exported(
+    name: str, detector: Detector, known: Known, cifar10: data.ImageSet, mixed: data.ImageSet, tmp_path: Path
+) -> None:
+    score = get(name)
+    fitted = Detector(detector.net, score if score.fitted else score.fit(known))
+    fitted = fitted.calibrate(cifar10.subset(np.arange(500)))
+    fitted.save(tmp_path / "d.safetensors")
+    loaded = Detector.load(tmp_path / "d.safetensors")
+    loaded.export(tmp_path / "d.onnx")
+    ours, again, theirs = fitted.predict(mixed), loaded.predict(mixed), Runtime(tmp_path / "d.onnx").predict(mixed)
+    for field in ("labels", "confidences", "p_values", "is_ood"):
+        np.testing.assert_array_equal(getattr(ours, field), getattr(again, field))
+    np.testing.assert_array_equal(ours.labels, theirs.labels)
+    # Some scores change their sign, so that their own size is no measure near 0: their spread is.
+    scale = np.maximum(np.abs(ours.confidences), ours.confidences.std())
+    assert (np.abs(ours.confidences - theirs.confidences) <= 1e-4 * scale).all()
+    near = np.abs(ours.confidences - fitted.thresholds()) <= 1e-4 * scale
+    assert (ours.is_ood == theirs.is_ood)[~near].all()
