@@ -18,7 +18,7 @@ test-lowest: .venv-lowest/installed
 	.venv-lowest/bin/python -m pytest $(addprefix tests/,$(LOWEST))
 
 test-peers: .venv-peers/installed
-	PYTHONPATH=benchmarks .venv-peers/bin/python -m pytest tests/peers
+	.venv-peers/bin/python -m pytest tests/peers
 
 test-runtime: .venv/dev-installed .venv-runtime/installed
 	rm -rf .venv-runtime/files

@@ -2,9 +2,8 @@
 
     python examples/your_loop.py        # needs pip install 'macs-ood[demo]' for its small images
 
-Only `loss_of` and `Separation` use macs; everything else stands for the code that you already have. In a
-LightningModule, `training_step` returns `loss_of(...)`, and `Separation` is updated in `validation_step` and read in
-`on_validation_epoch_end`.
+Only `loss_of` and `Separation` use macs; everything else stands for the code that you already have. your_lightning.py
+uses them in a LightningModule.
 """
 
 from collections.abc import Iterable

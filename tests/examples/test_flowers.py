@@ -40,7 +40,7 @@ def outputs_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **environment: str
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    notebook: Any = nbformat.reads(NOTEBOOK.read_text(encoding="utf-8"), as_version=4)  # type: ignore[no-untyped-call]
+    notebook: Any = nbformat.reads(NOTEBOOK.read_text(encoding="utf-8"), as_version=4)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     return "\n".join(output.get("text", "") for output in outputs)
