@@ -119,7 +119,9 @@ def rates(judges: Mapping[str, Judge], files: list[Path]) -> None:
             work[f"{name}, bare ONNX Runtime"] = partial(ask_bare, InferenceSession(judge.path, quiet), pixels)
         work[f"{name}, ready pixels"] = partial(ask, judge, pixels)
         work[f"{name}, files"] = partial(ask_of_files, judge, files)
-    found = interleaved({name: partial(rate, each, len(files)) for name, each in work.items()}, 5)
+    rounds = max(1, 5_000 // len(files))  # ten thousand files take minutes in one round, and need no warming up
+    cases = {name: partial(rate, each, len(files)) for name, each in work.items()}
+    found = interleaved(cases, rounds, warm_up=rounds > 1)
     ratios: dict[str, float] = {}
     for name in judges:
         whole, network = found[f"{name}, files"].median, found[f"{name}, ready pixels"].median
