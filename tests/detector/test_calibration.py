@@ -80,7 +80,7 @@ def test_within_each_predicted_class_the_promise_holds_where_one_threshold_for_a
 
 
 def test_too_few_images_say_how_many_are_needed() -> None:
-    with pytest.raises(MacsError, match="at least 19 calibration images, and there are 18"):
+    with pytest.raises(MacsError, match="at least 19 calibration images, but there are 18"):
         conformal_threshold(np.zeros(18), 0.95)
     assert conformal_threshold(np.zeros(19), 0.95).rank == 1
 

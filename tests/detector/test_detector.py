@@ -160,7 +160,7 @@ def test_without_calibration_there_is_no_verdict(trained: nn.Module, validation:
         lambda: bare.predict_files([tmp_path]),
         lambda: bare.save(tmp_path / "d.safetensors"),
     ):
-        with pytest.raises(MacsError, match=r"no threshold yet; go on with the one that \.calibrate"):
+        with pytest.raises(MacsError, match=r"no threshold yet; use the one that \.calibrate"):
             action()
 
 

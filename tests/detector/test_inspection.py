@@ -90,7 +90,7 @@ def test_a_file_without_p_values_says_so(detector: Detector, tmp_path: Path) -> 
     record = replace(detector.calibrated, ranked=())
     replace(detector, calibration=record, reference=None).save(tmp_path / "old.safetensors")
     found = inspect(tmp_path / "old.safetensors")
-    assert found.resolution is None and "older macs wrote the file; calibrate anew" in str(found)
+    assert found.resolution is None and "older macs wrote the file; calibrate again" in str(found)
 
 
 def test_it_needs_no_torch(files: dict[str, Path]) -> None:

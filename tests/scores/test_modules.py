@@ -77,7 +77,7 @@ def test_settings_are_checked_and_fixed() -> None:
     with pytest.raises(MacsError, match="no setting of knn called 'vectors'"):
         scores.get("knn", vectors=torch.zeros(1))
     for score in (KNN(k=3), KNN(k=3).fit(known())):
-        with pytest.raises(MacsError, match=r"k of KNN\(k=3\).* is fixed; make another: KNN\(k=4\)"):
+        with pytest.raises(MacsError, match=r"k of KNN\(k=3\).* cannot be changed; make another: KNN\(k=4\)"):
             score.k = 4
         assert score.k == 3
     assert scores.get(KNN(k=3), k=5).k == 5 and scores.get(KNN, k=6).k == 6

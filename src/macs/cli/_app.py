@@ -79,7 +79,7 @@ class Hardware:
     """Threads that decode pictures [default: one per core, at most 8]."""
 
     def prepare(self) -> None:
-        """What holds with and without torch."""
+        """Apply the options that do not need torch."""
         from macs.data.ahead import set_workers
 
         set_workers(self.workers)
@@ -87,7 +87,7 @@ class Hardware:
             Span(1, 1024).hold("--threads", self.threads)
 
     def use(self) -> None:
-        """Let torch follow these options; where none is given, torch is not imported."""
+        """Apply these options to torch, which is not imported if none of them is given."""
         self.prepare()
         if self.device != "auto":
             from macs.core.devices import use_device

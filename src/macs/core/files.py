@@ -104,7 +104,7 @@ def output_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
     target = path.resolve()
     if target.name.casefold() in RUN_FILES and is_run(target.parent):
         raise MacsError(f"{path} belongs to the run in {target.parent}, which is never overwritten; name another file.")
-    if kind == "a file" and any(_same(target, input_path) for input_path in inputs):
+    if kind == "a file" and any(same_path(target, input_path) for input_path in inputs):
         raise MacsError(f"{path} would be overwritten while it is read; name another file to write.")
     if kind == "a file" and not os.access(target, os.W_OK):
         raise MacsError(f"Cannot write {path}: Permission denied.")
@@ -160,9 +160,10 @@ def reason(error: OSError) -> str:
     return (error.strerror or str(error)).rstrip(".")
 
 
-def _same(file: Path, other: str | Path) -> bool:
+def same_path(path: Path, other: str | Path) -> bool:
+    """Whether two paths lead to the same file or folder; never for one that does not exist."""
     try:
-        return file.samefile(Path(other).expanduser())
+        return path.samefile(Path(other).expanduser())
     except (OSError, RuntimeError, ValueError):  # `other` is not a path, perhaps the name of a dataset
         return False
 

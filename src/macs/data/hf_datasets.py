@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.core.files import kind_of, user_path
 from macs.data.torch_datasets import as_rgb, distinct
 
@@ -44,7 +44,7 @@ class HFPictures:
         try:
             image = self.dataset[i][self.column]
         except Exception as error:  # decoders raise anything on a broken picture
-            raise MacsError(f"Cannot read {where}: {first_line(error)}; leave it out.") from None
+            raise MacsError(f"Cannot read {where}: {first_line(error):.300}; leave it out.") from None
         return as_rgb(image, where)
 
 
@@ -155,8 +155,4 @@ def told(name: str) -> Iterator[None]:
     except ImportError:
         raise MacsError(NEEDED) from None
     except (OSError, ValueError, RuntimeError, LookupError) as error:
-        raise MacsError(f"Cannot load {name} with the package `datasets`: {first_line(error)}.") from error
-
-
-def first_line(error: BaseException) -> str:
-    return f"{(str(error).strip().splitlines() or [type(error).__name__])[0].rstrip('.'):.300}"
+        raise MacsError(f"Cannot load {name} with the package `datasets`: {first_line(error):.300}.") from error

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.core.files import write_atomically, write_text
 from macs.core.version import __version__
 from macs.data import ImageSet
@@ -196,8 +196,7 @@ class Cell:
                 net = copy.deepcopy(start)
                 net.load_state_dict(load_file(file))
         except (MacsError, SafetensorError, RuntimeError, OSError) as error:
-            reason = str(error).splitlines()[0].rstrip(".")
-            raise MacsError(f"Cannot read {file} ({reason}); delete its folder to train it again.") from None
+            raise MacsError(f"Cannot read {file} ({first_line(error)}); delete its folder to train it again.") from None
         return net.to(best_device())
 
 
