@@ -11,6 +11,7 @@ threshold?
 
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,19 +34,23 @@ CALIBRATION, SPLITS = 5_000, 500
 BATCH, SHARES, LEVELS = 1_000, (0.1, 0.5), (0.05, 0.1, 0.2)
 
 
-def confidences_of(score: str, data: Path, checkpoint: Path) -> dict[str, Confidences]:
-    """The confidences of the test images and of each unknown set, for a score fitted on training images."""
-    known = macs.data.load("cifar10", "test", root=data)
-    detector = macs.Detector(macs.nets.load(checkpoint, "wrn-40-2", classes=10), score)
-    if detector.score.needs("training images"):
-        detector = detector.fit(macs.data.load("cifar10", "train", root=data))
-    detector = detector.calibrate(known.subset(np.arange(200)))  # only so that it answers; its threshold is not used
-    sets = {"known": known} | {name: macs.data.load(name, "test", root=data) for name in UNKNOWN}
-    return {name: detector.predict(images).confidences for name, images in sets.items()}
+def confidences_of(names: Sequence[str], data: Path, checkpoint: Path) -> dict[str, dict[str, Confidences]]:
+    """For each score the confidences of the test images and of each unknown set, from one pass over the sets."""
+    net = macs.nets.load(checkpoint, "wrn-40-2", classes=10)
+    scores = macs.scores.get_all(names, {})
+    if any(not score.fitted for score in scores.values()):
+        known = macs.scores.know(net, macs.data.load("cifar10", "train", root=data), precision="float32")
+        scores = {name: score if score.fitted else score.fit(known) for name, score in scores.items()}
+    confidences: dict[str, dict[str, Confidences]] = {name: {} for name in scores}
+    for title, images in {"known": "cifar10", **{name: name for name in UNKNOWN}}.items():
+        answers, _ = macs.scores.ask_all(net, macs.data.load(images, "test", root=data), scores, "float32")
+        for name, answer in answers.items():
+            confidences[name][title] = answer.confidences
+    return confidences
 
 
 def p_values(calibration: Confidences, new: Confidences) -> Confidences:
-    reference, answers = (Answers(np.zeros(len(each), np.int64), each) for each in (calibration, new))
+    reference, answers = (Answers(np.zeros(len(values), np.int64), values) for values in (calibration, new))
     return Reference.of(reference, classes=1, per_class=False).p_values(answers)
 
 
@@ -54,8 +59,8 @@ def uniformity(known: Confidences) -> str:
     below, rejected = [], 0
     for seed in range(SPLITS):
         calibration, new = np.split(np.random.default_rng(seed).permutation(known), [CALIBRATION])
-        found = p_values(calibration, new)
-        below.append([np.mean(found <= level) for level in (0.01, 0.05, 0.1)])
+        ranks = p_values(calibration, new)
+        below.append([np.mean(ranks <= level) for level in (0.01, 0.05, 0.1)])
         rejected += ks_2samp(calibration, new).pvalue <= 0.05
     shares = ", ".join(f"{share:.2%}" for share in np.mean(below, axis=0))
     return f"p <= 1, 5, 10%: {shares} of new ID images; Kolmogorov-Smirnov rejects {rejected / SPLITS:.1%} at 5%"
@@ -80,17 +85,16 @@ def batches(known: Confidences, unknown: Confidences, share: float, level: float
 def main(data: Path, checkpoint: Path, *scores: str) -> None:
     warnings.simplefilter("ignore")
     console = Console()
-    for score in scores or ("energy", "knn"):
-        found = confidences_of(score, data, checkpoint)
+    for score, confidences in confidences_of(scores or ("energy", "knn"), data, checkpoint).items():
         random = np.random.default_rng(0)
-        unknown = np.concatenate([random.permutation(found[name])[:EACH] for name in UNKNOWN])
-        console.print(f"{score}: {uniformity(found['known'])}")
+        unknown = np.concatenate([random.permutation(confidences[name])[:EACH] for name in UNKNOWN])
+        console.print(f"{score}: {uniformity(confidences['known'])}")
         table = Table(title=f"{score}: {SPLITS} batches of {BATCH:,} images; false share of those called, share found")
         for title in ("unknown", "--fdr", "false", "found", "threshold: false", "found"):
             table.add_column(title, justify="right")
         for share in SHARES:
             for level in LEVELS:
-                values = batches(found["known"], unknown, share, level)
+                values = batches(confidences["known"], unknown, share, level)
                 table.add_row(f"{share:.0%}", f"{level:g}", *(f"{value:.1%}" for value in values))
         console.print(table)
 

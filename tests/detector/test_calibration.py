@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from macs.core.errors import MacsError
+from macs.core.settings import from_dict
 from macs.detector.calibration import (
     Calibration,
     Threshold,
@@ -16,7 +17,6 @@ from macs.detector.calibration import (
     rank,
     thresholds_by_class,
 )
-from macs.detector.label import fitted
 
 TRIALS = 2000
 
@@ -118,7 +118,7 @@ def test_a_record_survives_json(per_class: bool) -> None:
         score="msp",
         data="x",
     )
-    again = fitted(Calibration, json.loads(json.dumps(record.as_dict())), "")
+    again = from_dict(Calibration, json.loads(json.dumps(record.as_dict())))
     assert again == record
     assert again.values.dtype == np.float32 and again.values.shape == ((3,) if per_class else ())
     assert record.accuracy == pytest.approx(1 / 3)
