@@ -100,7 +100,7 @@ def calibrate(
     from macs.training.trained import open_trained
 
     hardware.use()
-    detector_path(out, inputs=[each for each in (checkpoint, images) if each is not None])
+    detector_path(out, inputs=[path for path in (checkpoint, images) if path is not None])
     share_to_keep(keep)
     Span(0, 1, open="most").hold("--check, the share of images to hold back,", check)
     trained = open_trained(
@@ -124,15 +124,15 @@ def calibrate(
         )
     candidates = scores.get_all(candidate_names() if auto else [name], settings or {})
     train = held_out = None
-    if any(each.needs("training images") for each in candidates.values()):
+    if any(candidate.needs("training images") for candidate in candidates.values()):
         spec = fit_on or trained.trained_on
         if spec or not auto:  # without training images there are still scores to choose among
             train = training_images(spec, name, data, trained.preparation, validation)
     elif fit_on is not None:
         raise MacsError(f"{name} is not fitted to training images; leave --fit-on out.")
-    if any(each.needs("held-out images") for each in candidates.values()):
+    if any(candidate.needs("held-out images") for candidate in candidates.values()):
         held_out, validation = hold_out(validation, name)
-    kinds = {each: load_kind(each, data, trained.preparation) for each in choose_on or ()}
+    kinds = {kind: load_kind(kind, data, trained.preparation) for kind in choose_on or ()}
 
     known, given = trained.classes, tuple(classes or ())
     if known and given and given != known:

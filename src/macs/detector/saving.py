@@ -108,9 +108,8 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
         raise MacsError(f"{path} holds tensors that are neither the network's nor the score's; calibrate again.")
     network = net if isinstance(net, nn.Module) else _network(net or label.net, label, state, path)
     _fit(network, state, len(label.classes), path)
-    for name, tensor in (state | learnt).items():
-        if not tensor.isfinite().all():
-            raise MacsError(f"{path} holds weights that are not finite ({name}); calibrate another network.")
+    _refuse_infinite(state, path, "weights that are not finite ({}); calibrate another network.")
+    _refuse_infinite(learnt, path, "a score with numbers that are not finite ({}); fit and calibrate it again.")
     fill(network, state)
     if isinstance(network, nets.Net):
         network.preparation = label.preparation
@@ -228,6 +227,12 @@ def _fit(network: "nn.Module", state: "dict[str, Tensor]", classes: int, path: s
     )
     if wrong:
         raise MacsError(f"{path} does not fit {nets.name_of(network)} with {classes} classes: {wrong}.")
+
+
+def _refuse_infinite(tensors: "dict[str, Tensor]", path: str | Path, sentence: str) -> None:
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise MacsError(f"{path} holds {sentence.format(name)}")
 
 
 def read(path: str | Path) -> tuple[DetectorLabel, bytes]:

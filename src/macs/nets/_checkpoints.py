@@ -114,8 +114,8 @@ def load(
     its own weights. If a library's weights are for other classes, their last layer is replaced by one that is drawn
     from `seed`.
     """
-    if _is_word(path) and (found := library_of(name or "")):
-        adapter, model = found
+    if _is_word(path) and (in_library := library_of(name or "")):
+        adapter, model = in_library
         source, label = PRETRAINED, WeightsLabel()
         state = adapter.pretrained(model, None if preparation is None else preparation.size)
     else:

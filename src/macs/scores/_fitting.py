@@ -74,19 +74,19 @@ def fit_all(
         return know(net, images, limit=limit, seed=seed, precision=precision, progress=progress)
 
     @cache
-    def apart() -> Known:
+    def with_held_out() -> Known:
         images = fetched(held_out, "held-out ID images")
         if images is None:
             return training().divided(held_out_of(len(training())), seed)
         return _holding_out(layer(), net, images, seed, precision, progress)
 
     def known_to(score: Score) -> Known:
-        if score.needs("held-out images") and apart().source:  # held out of the training images
-            return apart()
+        if score.needs("held-out images") and with_held_out().source:  # held out of the training images
+            return with_held_out()
         known = training() if score.needs("training images") else layer()
         if not score.needs("held-out images"):
             return known
-        return replace(known, held_out=apart().held_out, held_out_source=apart().held_out_source)
+        return replace(known, held_out=with_held_out().held_out, held_out_source=with_held_out().held_out_source)
 
     ready, left_out = {}, {}
     source, count, out_source, out_count = "", 0, "", 0

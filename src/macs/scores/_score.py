@@ -239,11 +239,11 @@ def blamed(score: Score | type[Score]) -> AbstractContextManager[None]:
 def confidence_of(score: Score, outputs: Outputs) -> Tensor:
     """The confidences of a score for a batch; an error if they are not one number per image."""
     with blamed(score):
-        found = score.confidence(outputs)
-    if not isinstance(found, Tensor) or found.shape != outputs.logits.shape[:1]:
-        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        confidences = score.confidence(outputs)
+    if not isinstance(confidences, Tensor) or confidences.shape != outputs.logits.shape[:1]:
+        shape = tuple(confidences.shape) if isinstance(confidences, Tensor) else type(confidences).__name__
         raise MacsError(
             f"The score {type(score).__name__} gives {shape} for {len(outputs)} images; it must return a tensor with "
             "one confidence per image."
         )
-    return found
+    return confidences

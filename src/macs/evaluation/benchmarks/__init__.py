@@ -61,7 +61,7 @@ class Benchmark:
         known = name == self.id
         return ImageSet.from_list(
             file,
-            root=base_of(file, [folder / each for each in self.pictures]),
+            root=base_of(file, [folder / name for name in self.pictures]),
             classes=tuple(map(str, range(self.classes))) if known else (),
             labelled=known,
             name=name,
