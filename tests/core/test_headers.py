@@ -2,16 +2,19 @@
 
 import io
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
+from numpy.typing import NDArray
 
 from macs.core.headers import LONGEST, label_text, read_header
 
 
 def test_a_header_is_read_as_safetensors_wrote_it() -> None:
-    tensors = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(1, np.int64)}
+    floats, integers = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(1, np.int64)
+    tensors: dict[str, NDArray[Any]] = {"a": floats, "b": integers}
     content = safetensors.numpy.save(tensors, metadata={"macs": '{"x": 1}'})
     header, start = read_header(io.BytesIO(content))
     assert label_text(header) == '{"x": 1}'
