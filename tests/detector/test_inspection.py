@@ -106,8 +106,8 @@ def test_what_is_no_detector_gets_one_sentence(
     files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "net.pt").write_bytes(b"weights")
-    assert "end in .safetensors (from macs calibrate) or .onnx" in refused(capsys, "inspect", tmp_path / "net.pt")
-    assert "end in .safetensors" in refused(capsys, "inspect", tmp_path)
+    assert "ends in .safetensors (macs calibrate) or .onnx" in refused(capsys, "inspect", tmp_path / "net.pt")
+    assert "ends in .safetensors" in refused(capsys, "inspect", tmp_path)
     for suffix, path in files.items():
         content = path.read_bytes()
         damaged = {

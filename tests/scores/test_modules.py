@@ -118,7 +118,7 @@ def test_a_fitted_score_is_bound_to_its_network(known_test: ImageSet) -> None:
     net, other = nets.build("wrn-10-1", classes=3), nets.build("wrn-10-1", classes=3)
     fitted = KNN().fit(scores.know(net, stripes(40, seed=1)))
     assert len(scores.ask(net, known_test, fitted)) == len(known_test)
-    with pytest.raises(MacsError, match=r"KNN\(\) is fitted to another network, or to other weights, than"):
+    with pytest.raises(MacsError, match=r"KNN\(\) is fitted to another network or to other weights than"):
         scores.ask(other, known_test, fitted)
     with torch.no_grad():
         net.get_parameter("conv1.weight")[0, 0, 0, 0] += 1
