@@ -2,8 +2,8 @@
 
 python benchmarks/false_discoveries.py DATA CHECKPOINT [SCORE ...]
 
-The WRN-40-2 of the checkpoint scores 4,000 of CIFAR-10's test images and 1,600 unknown images of four sets. Then the test
-images are split at random again and again: 2,000 calibrate, and the others are new. How many of the new ones have
+The WRN-40-2 of the checkpoint scores 4,000 of CIFAR-10's test images and 1,600 unknown images of four sets. Then the
+test images are split at random again and again: 2,000 calibrate, and the others are new. How many of the new ones have
 p-values below 1, 5 and 10%, and does a two-sample Kolmogorov-Smirnov test tell them from the calibration images more
 often than it must? In batches of 1,000 images, what share of those called unknown is known, by --fdr and by the
 threshold?

@@ -229,7 +229,7 @@ def test_the_command_line_refuses(files: Any, capsys: pytest.CaptureFixture[str]
     for arguments, words in (
         (command(files, "msp", "--choose-on", files / "unknown.npy"), "--choose-on is for --score auto"),
         (command(files, "auto", "--choose-on", "svhn"), "svhn has train, test but no val split"),
-        (command(files, "msp+energy", images="few"), "at least 80, and"),
+        (command(files, "msp+energy", images="few"), "at least 80 are needed"),
         (command(files, "msp+energy", "--fit-on", files / "train.npy"), "is not fitted to training images"),
         (command(files, "msp+vim"), "msp+vim is fitted to ID training images; name them with --fit-on"),
         (command(files, "msp+odin"), "cannot be part of a sum"),

@@ -271,7 +271,7 @@ def test_detectors_of_versions_1_and_2_normalise_as_they_did(saved: Path, tmp_pa
         (threshold(value=None), "value must be a number, not None"),
         (threshold(value=math.nan), "value must be a number, not nan"),
         (threshold(value=math.inf), "value must be a number, not inf"),
-        (threshold(value=10**400), "value must be a number, not a number of about 401 digits"),
+        (threshold(value=10**400), "value must be a number, not a number of about 400 digits"),
         (threshold(value=1e300), "the threshold 1e\\+300 is not a 32-bit number"),
         (threshold(value=0.1), "the threshold 0.1 is not a 32-bit number"),
         (threshold(rank=101), "a threshold of rank 101 among 100 images does not keep 0.9"),

@@ -86,7 +86,7 @@ def test_settings_go_to_the_parts_that_have_them() -> None:
         scores.get("energy+knn", knn=3)
     with pytest.raises(MacsError, match="Among the settings of knn, k must be at least 1"):
         scores.get("energy+knn", k=0)
-    with pytest.raises(MacsError, match=r"parts of Combined\(\[MSP\(\), KNN\(\)\]\).* is fixed"):
+    with pytest.raises(MacsError, match=r"parts of Combined\(\[MSP\(\), KNN\(\)\]\).* cannot be changed"):
         scores.get("msp+knn").parts = ()
 
 
