@@ -39,7 +39,6 @@ class Step(NamedTuple):
 class Method:
     """Subclass it as a frozen dataclass, define `loss`, and register it with `@method("name")`."""
 
-    score: ClassVar[str] = "msp"  # the score that its authors use for detection
     needs_outliers: ClassVar[bool] = True
     changes_pixels: ClassVar[bool] = False  # if not, a step may get features of images, and a last layer for a network
 
@@ -50,6 +49,11 @@ class Method:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def score(self) -> str:
+        """The score that its authors use for detection; a subclass may say `score = "energy"`."""
+        return "msp"
 
     @property
     def gap_limit(self) -> float | None:
