@@ -97,6 +97,32 @@ def test_the_scale_of_the_logits_is_only_the_unit_of_the_margin() -> None:
         assert small.penalty(s_in, s_out).item() == pytest.approx(large.penalty(10 * s_in, 10 * s_out).item())
 
 
+@pytest.mark.parametrize("variant", ["margin", "hinge", "unbounded"])
+@pytest.mark.parametrize("on", ["confidence", "energy", "log-odds"])
+def test_a_focus_takes_the_least_confident_images_and_the_most_confident_outliers(on: Any, variant: Any) -> None:
+    z_in, labels, z_out = logits()
+    method = MarginBoundedConfidence(weight=0, margin_weight=1, variant=variant, on=on, focus=0.4)
+    # 0.4 of five images are two; 0.4 of seven outliers are 2.8, so three.
+    hard_in = sorted(z_in.tolist(), key=lambda z: quantity(on, z))[:2]
+    hard_out = sorted(z_out.tolist(), key=lambda z: quantity(on, z))[-3:]
+    push = written_out(on, variant, "mean", method.m, torch.tensor(hard_in), torch.tensor(hard_out))
+    expected = cross_entropy(z_in, labels).item() + push
+    assert method.loss(z_in, labels, z_out).item() == pytest.approx(expected, rel=1e-6)
+    x, o = z_in.requires_grad_(), z_out.requires_grad_()
+    assert gradcheck(lambda x, o: method.loss(x, labels, o), (x, o))
+    (pushed,) = torch.autograd.grad(method.loss(x, labels, o), o)
+    assert {tuple(o[i].tolist()) for i in range(7) if pushed[i].any()} <= {tuple(z) for z in hard_out}
+
+
+def test_every_focus_keeps_at_least_one_image_of_each_kind() -> None:
+    s_in, s_out = torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.5])
+    method = MarginBoundedConfidence(1.0, variant="hinge", on="energy", focus=0.001)
+    assert method.penalty(s_in, s_out).item() == 0.25  # the pair (1, 0.5) lacks 0.5
+    assert method.penalty(s_in, torch.empty(0)).item() == 0
+    with pytest.raises(MacsError, match="focus must be above 0 and at most 1"):
+        methods.build("macs", {"focus": 0})
+
+
 def test_the_margin_has_a_default_for_each_quantity_and_is_recorded() -> None:
     for on, margin in (("confidence", 0.5), ("energy", 10.0), ("log-odds", 10.0)):
         method = methods.build("macs", {"on": on})
@@ -137,5 +163,6 @@ def test_a_cell_from_before_the_quantity_could_be_chosen_is_found_again() -> Non
         recipe = Recipe(options=settings)
         return TrainingSpec(images, images, "wrn-40-2", (), Preparation(), start, "macs", recipe).identity()
 
-    assert identity(margin=0.5, on="confidence") == identity(margin=0.5)
+    assert identity(margin=0.5, on="confidence", focus=1.0) == identity(margin=0.5)
+    assert identity(margin=0.5, focus=0.2) != identity(margin=0.5)
     assert identity(margin=0.5, on="energy") != identity(margin=0.5)

@@ -25,6 +25,10 @@ then does not depend on the scale of the logits:
     hinge       mean_ij max(0, m - (s_i - s_j))^2 / m^2           m is the gap of every pair
     unbounded   -mean_ij max(0, s_i - s_j)^2 / m^2                m is only a unit; s has no bound, so neither has -W
 
+FPR95 is decided by a few pairs: the least confident ID images against the most confident outliers. Our second
+extension, `focus`, takes the mean over these alone: with the share q, the pairs (i, j) of the round(q N_in) lowest s_i
+and the round(q N_out) highest s_j, at least one of each. All others get no gradient from W; q = 1 takes every pair.
+
 Tamang, Bouadjenek, Dazeley, Aryal: Margin-bounded Confidence Scores for Out-of-Distribution Detection, ICDM 2024.
 """
 
@@ -57,6 +61,7 @@ class MarginBoundedConfidence(Method):
     variant: Literal["margin", "hinge", "unbounded"] = "margin"
     reduction: Literal["mean", "paper"] = "mean"
     on: Literal["confidence", "energy", "log-odds"] = "confidence"
+    focus: Annotated[float, Span(0, 1, open="least")] = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,8 +88,8 @@ class MarginBoundedConfidence(Method):
 
     @property
     def gap_limit(self) -> float | None:
-        """The margin, if it bounds MCD itself; with `hinge` it bounds pairs, with reduction `paper` another sum."""
-        bounds_mcd = (self.variant, self.reduction, self.on) == ("margin", "mean", "confidence")
+        """The margin, if it bounds MCD itself; with `hinge` it bounds pairs, with other settings another sum."""
+        bounds_mcd = (self.variant, self.reduction, self.on, self.focus) == ("margin", "mean", "confidence", 1)
         return self.margin if bounds_mcd else None
 
     def loss(self, logits_in: Tensor, labels: Tensor, logits_out: Tensor) -> Tensor:
@@ -94,6 +99,8 @@ class MarginBoundedConfidence(Method):
 
     def penalty(self, s_in: Tensor, s_out: Tensor) -> Tensor:
         """The term W of this variant, from the confidences, energies or log-odds of the images."""
+        if self.focus < 1:
+            s_in, s_out = lowest(s_in, self.focus), -lowest(-s_out, self.focus)
         margin = self.m
         if self.on != "confidence":
             s_in, s_out, margin = s_in / self.m, s_out / self.m, 1.0
@@ -102,3 +109,9 @@ class MarginBoundedConfidence(Method):
         if self.variant == "unbounded":
             return -mcd(s_in, s_out, self.reduction)
         return macs_penalty(s_in, s_out, margin, self.reduction)
+
+
+def lowest(values: Tensor, share: float) -> Tensor:
+    """The lowest share of the values, at least one of them if there are any."""
+    count = min(len(values), max(1, round(share * len(values))))
+    return values.topk(count, largest=False).values

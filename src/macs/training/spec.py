@@ -27,7 +27,7 @@ RANDOM = "random"  # the source of starting weights drawn from a seed
 # Fields of Recipe that older records lack; at their defaults they do not make another training.
 LATER = ("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup")
 # Settings that a method got later, with the values that make no difference.
-LATER_SETTINGS = {"macs": {"on": "confidence"}}
+LATER_SETTINGS = {"macs": {"on": "confidence", "focus": 1.0}}
 IN_WORDS = {
     "train": "other training images",
     "outliers": "other outliers",
