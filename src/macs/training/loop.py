@@ -178,6 +178,7 @@ def _train(
                 with nets.running(net, batch.images), methods.guarded(method):
                     step = method.step(model, batch)
                 methods.check_step(step, method)
+                method = step.method or method
                 optimizer.zero_grad()
                 fabric.backward(step.loss)
                 optimizer.step()
