@@ -266,13 +266,13 @@ def detector_path(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
     return output_file(path, inputs)
 
 
-def onnx_path(path: str | Path) -> Path:
+def onnx_path(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
     """A path to export to, once what that needs is there."""
     if missing := [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]:
         raise MacsError(f"To export takes {', '.join(missing)}: pip install 'macs-ood[onnx]'.")
     if Path(path).suffix != ".onnx":
         raise MacsError(f"Cannot export to {path}: the name must end in .onnx.")
-    return output_file(path)
+    return output_file(path, inputs)
 
 
 def allowed_drop(points: float) -> float:
