@@ -400,6 +400,20 @@ def test_the_checkpoint_itself_is_not_overwritten(
     assert "while it is read" in words and nets.load(tmp_path / "net.safetensors")
 
 
+def test_the_images_and_the_detector_that_are_read_are_not_overwritten(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(root / "unknown", tmp_path / "unknown")
+    np.save(tmp_path / "unknown" / "more.npy", stripes(3, seed=7).pixels[:])
+    predict = ("predict", "--detector", root / "d.safetensors", "--format", "csv", "--out")
+    for name in ("0.jpg", "more.npy"):
+        for paths in (tmp_path / "unknown", tmp_path / "unknown" / "*"):
+            assert "never overwritten" in refused(capsys, *predict, tmp_path / "unknown" / name, paths)
+    misnamed = shutil.copy(root / "d.safetensors", tmp_path / "d.onnx")
+    assert "while it is read" in refused(capsys, "export", misnamed, misnamed)
+    assert Detector.load(misnamed)
+
+
 def test_a_fitted_score_is_fitted_to_the_images_of_the_training(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = root / "knn.safetensors"
     run("calibrate", root / "run", "--score", "knn", "--score.k", 5, "--fit-images", 40, "--out", out)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter, Token
 
 from macs.core.console import Terminal
-from macs.core.settings import Span
+from macs.core.settings import Span, shown
 from macs.core.text import printable
 from macs.core.version import __version__
 
@@ -50,7 +50,10 @@ Json = Annotated[bool, Flag, Parameter(help="Print the results as JSON.")]
 
 def whole_number(kind: Any, tokens: Sequence[Token]) -> int:
     """An int as written; cyclopts would silently round 1.5 to 2."""
-    return int(tokens[0].value)
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"it must be a whole number, not {shown(tokens[0].value)}.") from None
 
 
 Data = Annotated[Path | None, Parameter(help=DATA_HELP)]

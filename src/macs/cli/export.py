@@ -58,7 +58,7 @@ def export(
     from macs.data.loading import load_unseen
     from macs.detector.saving import allowed_drop, onnx_path, read
 
-    onnx_path(out)
+    onnx_path(out, inputs=[detector])
     allowed_drop(max_drop)
     if int8 != (images is not None) or (ood and not int8):
         raise MacsError("--int8 needs --images to find its ranges; without it, leave --images and --ood out.")

@@ -43,7 +43,7 @@ def import_from(reference: str, kind: str) -> Any:
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
         raise MacsError(f"{quoted(reference)} is not a valid {kind} name; write module:Name, for example my_code:Mine.")
-    with users_code(f"Cannot use {quoted(reference)} as a {kind}"):
+    with users_code(f"Cannot use {quoted(reference)} as {'an' if kind[0] in 'aeiou' else 'a'} {kind}"):
         if str(Path.cwd()) not in sys.path:
             sys.path.append(str(Path.cwd()))
         return attrgetter(attribute)(importlib.import_module(module_name))

@@ -112,6 +112,8 @@ def typed(name: str, value: Any, kind: Any) -> Any:
         converted = _converted(option, name, value)
         if converted is not MISFIT:
             return converted
+    if isinstance(value, float) and float in options:
+        raise MacsError(f"{name} must be a number, not {shown(value)}.")
     wanted = " or ".join(_in_words(option) for option in options if option is not type(None))
     raise MacsError(f"{name} must be {wanted}, not {shown(value)}.")
 

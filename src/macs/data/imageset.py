@@ -303,6 +303,10 @@ def require_images(images: object, what: str) -> ImageSet:
         got, make = f"a {type(images).__name__}", "macs.data.ImageSet.from_array(pixels, labels)"
     elif images is None:
         got, make = "None", "macs.data.load(name or path)"
+    elif hasattr(images, "dataset"):
+        got, make = f"a {type(images).__name__}", "macs.data.ImageSet.from_dataset(loader.dataset)"
+    elif hasattr(images, "__getitem__") and hasattr(images, "__len__"):
+        got, make = f"a {type(images).__name__}", "macs.data.ImageSet.from_dataset(dataset)"
     else:
         got = f"a {type(images).__name__}"
         make = "macs.data.ImageSet.from_array(pixels, labels), from uint8 pixels N x size x size x 3"

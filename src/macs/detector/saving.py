@@ -271,13 +271,13 @@ def detector_path(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
     return output_file(path, inputs)
 
 
-def onnx_path(path: str | Path) -> Path:
+def onnx_path(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
     """A path to export to, checked before the work, as are the packages that exporting needs."""
     if missing := [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]:
         raise MacsError(f"Exporting needs {', '.join(missing)}: pip install 'macs-ood[onnx]'.")
     if Path(path).suffix != ".onnx":
         raise MacsError(f"Cannot export to {path}: the name must end in .onnx.")
-    return output_file(path)
+    return output_file(path, inputs)
 
 
 def allowed_drop(points: float) -> float:

@@ -205,7 +205,8 @@ def _read(path: Path) -> tuple[WeightsLabel, State]:
     """The label and the tensors of a file; tensors that cannot be weights are refused."""
     try:
         if path.suffix == ".safetensors":
-            label, state = _label(path), safetensors.torch.load_file(path)
+            # From bytes: safetensors itself opens only files whose names are UTF-8.
+            label, state = _label(path), safetensors.torch.load(path.read_bytes())
         else:
             label, state = WeightsLabel(), _state_dict(torch.load(path, map_location="cpu", weights_only=True), path)
     except MacsError:

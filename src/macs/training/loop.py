@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
 from torch import nn
 
 from macs import methods, nets
@@ -151,7 +152,8 @@ def _train(
     fabric = Fabric(
         accelerator=device.type,
         devices=1 if device.index is None else [device.index],
-        precision="bf16-mixed" if bf16 else "32-true",
+        # As an object: by its name, Lightning would print a line about it.
+        plugins=MixedPrecision("bf16-mixed", device.type) if bf16 else None,
     )
     model, optimizer = fabric.setup(net, tuning.optimizer(device))
 
