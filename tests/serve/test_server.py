@@ -50,7 +50,7 @@ def test_overload_gives_only_answers_and_429(exported: Path, pictures: dict[str,
         with httpx.Client(base_url=service.url, timeout=60) as client:
             assert client.post("/v1/predict", files=form(dict(list(pictures.items())[:2]))).status_code == 200
             told = client.get("/metrics").text
-        assert f'macs_requests_total{{route="other",status="429"}} {float(count[429])}' in told or count[429] > 0
+        assert f'status="429"}} {float(count[429])}' in told
         assert service.event("overloaded")["refused"] >= 1
 
 
@@ -63,10 +63,11 @@ def test_sigterm_under_load_answers_all_that_was_accepted(exported: Path, pictur
 
     with serving(exported, "--threads", 1) as service:
         count = asyncio.run(stopped(service))
-        answered = service.event("stopped")["requests"]
+        ended = service.event("stopped")
         assert service.process.wait(30) == 0
-    assert count[200] > 16 and count.keys() <= {200, "ConnectError"}  # refused connections, and no broken answers
-    assert answered == count[200]
+    assert ended["accepted"] == ended["answered"] == count[200] > 16
+    # Beyond that, only connections that were refused, or reset before the service saw them: no answer was broken off.
+    assert count.keys() <= {200, "ConnectError", "ReadError"}
 
 
 def test_readiness_ends_before_the_service_does(exported: Path) -> None:

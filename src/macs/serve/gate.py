@@ -74,6 +74,7 @@ class Gate:
         self._key = None if key is None else digest(key.encode())
         self.draining = False
         self.buffered = 0  # bytes of bodies in memory
+        self.accepted = self.answered = 0  # requests
         self._refused, self._told = 0, 0.0  # requests answered 429 since the log last said so, and when that was
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,6 +85,7 @@ class Gate:
         told = headers.get(b"x-request-id", b"")
         visit = Visit(told.decode() if IDENTIFIER.fullmatch(told) else secrets.token_hex(8))
         scope["macs.visit"] = visit
+        self.accepted += 1
         try:
             await self._answer(scope, headers, receive, self._sender(scope, visit, send))
         finally:
@@ -160,6 +162,7 @@ class Gate:
 
     def _record(self, scope: Scope, visit: Visit) -> None:
         """Count the request and log it; of those answered 429, which may be many, log one line per second."""
+        self.answered += visit.status not in (0, GONE)
         seconds = time.perf_counter() - visit.started
         route = getattr(scope.get("route"), "path", "other")
         self.metrics.requests.labels(route, visit.status).inc()

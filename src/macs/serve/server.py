@@ -11,6 +11,8 @@ import signal
 import socket
 import time
 from asyncio import TimerHandle, Transport
+from collections.abc import Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -24,6 +26,7 @@ from macs.serve.settings import ServeSettings
 HEADER_BYTES = 2**16  # of a request, before its body
 HEADER_SECONDS = 10.0  # in which they must arrive, unless the timeout is shorter
 IDLE_SECONDS = 30  # after which a connection without a request is closed
+LINGER_SECONDS = 0.5  # in which it may still send one when the service stops
 BACKLOG = 2048
 
 log = logging.getLogger("macs.serve")
@@ -107,8 +110,29 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take in the connections that wait at the socket, which closing it would reset; answer all; end."""
+        waiting = [connection for bound in sockets or [] for connection in waiting_at(bound)]
+        for server in self.servers:
+            server.close()
+        for connection in waiting:
+            await asyncio.get_running_loop().connect_accepted_socket(self._connection, connection)
         await super().shutdown(sockets)
-        log.info("stopped", extra={"fields": {"requests": self.server_state.total_requests}})
+        gate = self.service.gate
+        log.info("stopped", extra={"fields": {"accepted": gate.accepted, "answered": gate.answered}})
+
+    def _connection(self) -> HttpToolsProtocol:
+        connection: HttpToolsProtocol = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return connection
+
+
+def waiting_at(bound: socket.socket) -> Iterator[socket.socket]:
+    """The connections that the system has made and nobody has taken yet."""
+    bound.setblocking(False)
+    with suppress(OSError):
+        while True:
+            yield bound.accept()[0]
 
 
 class GuardedConnection(HttpToolsProtocol):
@@ -146,6 +170,21 @@ class GuardedConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._headers_arrived()
         super().on_headers_complete()
+
+    def shutdown(self) -> None:
+        """The service stops: a connection without a request is left open a little, for one may be on its way."""
+        if self._idle:
+            self.loop.call_later(LINGER_SECONDS, self._close_idle)
+        else:
+            super().shutdown()
+
+    def _close_idle(self) -> None:
+        if self._idle:
+            self.transport.close()
+
+    @property
+    def _idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
 
     def _expect_headers(self) -> None:
         if self._headers_due is None:
