@@ -3,8 +3,7 @@
 The fields are the contract with the page and other clients: they may grow, and none is renamed or taken away.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -71,27 +70,10 @@ class DetectorAnswer(BaseModel):
 
 
 class DriftAnswer(BaseModel):
-    """Whether recent p-values are still those of ID images."""
+    """Whether recent p-values are still those of ID images; null everywhere where the detector has none."""
 
     model_config = ConfigDict(extra="allow")
 
-    alarm: bool
-    evidence: float
-    images: int
-
-
-class Drift(Protocol):
-    """What the service needs of a drift test, for every judged image that has a p-value."""
-
-    @property
-    def alarm(self) -> bool: ...
-
-    @property
-    def evidence(self) -> float: ...
-
-    @property
-    def images(self) -> int: ...
-
-    def update(self, p_values: Sequence[float]) -> None: ...
-
-    def state(self) -> dict[str, Any]: ...
+    alarm: bool | None
+    evidence: float | None = Field(description="against it; at 1 the alarm is raised")
+    images: int | None = Field(description="that the test has seen")
