@@ -197,7 +197,7 @@ def wanted(outputs: Any, parameters: dict[str, Any]) -> dict[str, bool]:
     found = {}
     for output in outputs if isinstance(outputs, list) else [None]:
         name = output.get("name") if isinstance(output, dict) else None
-        if not isinstance(name, str) or name not in OUTPUTS:
+        if not isinstance(output, dict) or not isinstance(name, str) or name not in OUTPUTS:
             raise Refused(422, f"An output must be one of {', '.join(OUTPUTS)}.")
         found[name] = table(output.get("parameters"), f"outputs.{name}.parameters").get("binary_data", binary) is True
     return found

@@ -9,6 +9,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.platform_collector import PlatformCollector
@@ -82,7 +83,7 @@ class Metrics:
         self._false_alarm_rate = false_alarm_rate
         self._served: Served | None = None
         for window, length in WINDOWS.items():
-            self.shares.labels(window).set_function(lambda length=length: self.share.over(length))
+            self.shares.labels(window).set_function(partial(self.share.over, length))
         self.alarm.set_function(lambda: float(self.drift.alarm) if self.drift else math.nan)
         self.evidence.set_function(lambda: self.drift.evidence if self.drift else math.nan)
         self.tested.set_function(lambda: self.drift.images if self.drift else math.nan)

@@ -19,7 +19,7 @@ from macs.core.version import __version__
 from macs.data.reading import batch_at
 from macs.detector.calibration import images_needed, rank, share_to_keep
 from macs.detector.runtime import Runtime, run
-from macs.detector.verdicts import RankedAnswers
+from macs.detector.verdicts import RankedAnswers, shortest
 from macs.serve.settings import ServeSettings
 
 QUANTILES = 51  # of the calibration confidences, for a histogram
@@ -112,7 +112,8 @@ class Served:
                 f"and there are {min(sizes)}; keep less."
             )
         starts = np.cumsum(sizes) - sizes
-        return reference.confidences[starts + ranks - 1].reshape(self.values.shape)
+        found: NDArray[np.float32] = reference.confidences[starts + ranks - 1]
+        return found.reshape(self.values.shape)
 
     def describe(self, settings: ServeSettings) -> dict[str, Any]:
         """The answer of /v1/detector, with the facts that `macs inspect` reports."""
@@ -132,8 +133,11 @@ class Served:
 
     def _quantiles(self) -> list[float]:
         reference = self.runtime.reference
-        finite = [] if reference is None else reference.confidences[np.isfinite(reference.confidences)]
-        return np.quantile(finite, np.linspace(0, 1, QUANTILES)).tolist() if len(finite) else []
+        if reference is None:
+            return []
+        finite = reference.confidences[np.isfinite(reference.confidences)]
+        quantiles = np.quantile(finite, np.linspace(0, 1, QUANTILES), method="nearest") if len(finite) else finite
+        return list(map(shortest, quantiles))
 
 
 def export_apart(detector: Path, exported: Path, net: str | None, score: str | None) -> None:

@@ -22,7 +22,7 @@ from macs.core.errors import MacsError
 from macs.serve.settings import ServeSettings
 
 HEADER_BYTES = 2**16  # of a request, before its body
-HEADER_SECONDS = 10.0  # in which they must arrive
+HEADER_SECONDS = 10.0  # in which they must arrive, unless the timeout is shorter
 IDLE_SECONDS = 30  # after which a connection without a request is closed
 BACKLOG = 2048
 
@@ -61,7 +61,7 @@ def serve(app: FastAPI, bound: socket.socket, settings: ServeSettings) -> None:
     """Answer requests until a signal says to stop."""
 
     class Connection(GuardedConnection):
-        most = settings.max_connections
+        most, seconds = settings.max_connections, min(HEADER_SECONDS, settings.timeout)
 
     config = uvicorn.Config(
         app,
@@ -114,7 +114,7 @@ class Server(uvicorn.Server):
 class GuardedConnection(HttpToolsProtocol):
     """uvicorn's connection, with limits on how many there are and on a request's headers."""
 
-    most = 1000
+    most, seconds = 1000, HEADER_SECONDS
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -150,7 +150,7 @@ class GuardedConnection(HttpToolsProtocol):
     def _expect_headers(self) -> None:
         if self._headers_due is None:
             self._header_bytes = 0
-            self._headers_due = self.loop.call_later(HEADER_SECONDS, self._too_slow)
+            self._headers_due = self.loop.call_later(self.seconds, self._too_slow)
 
     def _headers_arrived(self) -> None:
         if self._headers_due is not None:

@@ -10,10 +10,9 @@ The content type says only which of the forms it is. What an image is, its decod
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.message import Message
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -188,8 +187,3 @@ def too_many(most: int) -> Refused:
 def shown(name: str | None) -> str | None:
     """A name as it is sent back: printable, and not endless."""
     return None if name is None else printable(name[:LONGEST])
-
-
-def reads(uploads: Sequence[Upload], most_pixels: int) -> list[Callable[[Served], NDArray[np.uint8]]]:
-    """How the decoders read them."""
-    return [partial(upload.read, most_pixels=most_pixels) for upload in uploads]
