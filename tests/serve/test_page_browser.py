@@ -1,12 +1,8 @@
 """The service's page in a real Chromium, before a real `macs serve`: images in, verdicts out, and what moves them."""
 
 import csv
-import os
 import re
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +12,7 @@ import axe_core_python
 import numpy as np
 import pytest
 from PIL import Image
+from running import serving
 from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
@@ -79,30 +76,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 @pytest.fixture(scope="module")
-def serving(site: Site) -> Iterator[Callable[..., str]]:
-    """Start `macs serve` with further options, and know its address."""
-    processes = []
-
-    def start(*options: str, **environment: str) -> str:
-        command = [sys.executable, "-m", "macs", "serve", site.detector, "--port", "0", *options]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
-        processes.append(process)
-        for line in process.stderr:
-            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-                until(lambda: ready(found[0]))
-                return found[0] + "/"
-        raise AssertionError("macs serve ended")
-
-    yield start
-    for process in processes:
-        process.terminate()
-        process.wait(30)
-        process.stderr.close()
-
-
-@pytest.fixture(scope="module")
-def address(serving: Callable[..., str]) -> str:
-    return serving("--max-images", str(PER_REQUEST))
+def address(site: Site) -> Iterator[str]:
+    with serving(site.detector, "--max-images", PER_REQUEST) as service:
+        yield service.url + "/"
 
 
 @pytest.fixture(scope="module")
@@ -118,14 +94,6 @@ def until(found: Callable[[], Any]) -> Any:
             return value
         time.sleep(0.05)
     raise AssertionError("it did not happen within 30 seconds")
-
-
-def ready(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{address}/readyz") as answer:
-            return answer.status == 200
-    except OSError:
-        return False
 
 
 def opened(browser: webdriver.Chrome, address: str, width: int = 1280, colours: str = "light") -> None:
@@ -302,8 +270,14 @@ def test_more_images_than_a_request_may_hold_are_all_answered_in_order(
     assert {card["verdict"] for card in answered(browser, 80)} == {"UNKNOWN"}
 
 
-def test_a_service_with_a_key_asks_for_it(browser: webdriver.Chrome, serving: Callable[..., str], site: Site) -> None:
-    visit(browser, serving(MACS_API_KEY="open sesame"))
+@pytest.fixture
+def locked(site: Site) -> Iterator[str]:
+    with serving(site.detector, MACS_API_KEY="open sesame") as service:
+        yield service.url + "/"
+
+
+def test_a_service_with_a_key_asks_for_it(browser: webdriver.Chrome, locked: str, site: Site) -> None:
+    visit(browser, locked)
     field = browser.find_element(By.ID, "key")
     until(field.is_displayed)
     field.send_keys("guess", Keys.ENTER)
