@@ -46,7 +46,7 @@ from macs.core.settings import Span
 
 RATE = 1e-8  # false alarms per image: at ten images per second, one in three years
 SHARES = (0.03, 0.1, 0.3, 0.8)  # a
-LOWEST = (0.01, 0.05, 0.2, 0.5)  # q
+LOWEST = (0.01, 0.05, 0.1, 0.2, 0.4)  # q
 A, Q = np.array(list(product(SHARES, LOWEST))).T
 CHUNK = 64  # images that are computed together; products of so many bets do not overflow
 

@@ -12,6 +12,7 @@ const PATIENCE = 8; // times that a busy service is asked again
 const results = []; // { file, name, state: "waiting" | "answered" | "failed", answer, reason, again, thumbnail, card }
 let detector = null;
 let threshold = null; // null: as calibrated
+let presets = []; // thresholds of the buttons
 let domain = [0, 1];
 let show = "all";
 let shown = SHOWN;
@@ -101,13 +102,13 @@ function describe() {
     `The threshold was found on ${count(calibration.images, "image")} that the classifier knows, so that ` +
     `${percent(keep)} of new ones like them reach it${detector.thresholds.length > 1 ? " within each class" : ""}.`;
   byId("version").prepend(`macs ${detector.version} · detector ${detector.checksum.slice(0, 12)} · `);
-  const presets = [["calibrated", null]];
-  if (calibration.confidences.length) for (const share of [0.99, 0.95, 0.9]) presets.push([`keep ${percent(share)}`, keeping(share)]);
+  const others = calibration.confidences.length ? [0.99, 0.95, 0.9].filter((share) => share !== keep) : [];
+  presets = [null, ...others.map(keeping)];
   byId("presets").replaceChildren(
-    ...presets.map(([words, value]) => {
+    ...presets.map((value, index) => {
       const button = document.createElement("button");
       button.type = "button";
-      button.textContent = words;
+      button.textContent = index ? `keep ${percent(others[index - 1])}` : "calibrated";
       button.addEventListener("click", () => move(value));
       return button;
     }),
@@ -124,6 +125,7 @@ function keeping(share) {
 
 function keptBy(value) {
   const quantiles = detector.calibration.confidences;
+  if (!quantiles.length) return null;
   const first = quantiles.findIndex((quantile) => quantile >= value);
   if (first < 1) return first === 0 ? 1 : 0;
   const part = (value - quantiles[first - 1]) / (quantiles[first] - quantiles[first - 1]);
@@ -175,23 +177,22 @@ function update() {
 
 function drawThreshold(counts) {
   const { thresholds } = detector;
-  const [value, perClass] = [threshold ?? thresholds[0], threshold === null && thresholds.length > 1];
-  const middle = perClass ? [...thresholds].sort((a, b) => a - b)[thresholds.length >> 1] : value;
-  byId("value").textContent = perClass ? "one per class" : short(value);
-  const kept = perClass ? detector.keep : threshold === null ? detector.keep : keptBy(value);
-  const words = detector.calibration.confidences.length || threshold === null ? `keeps about ${percent(kept)} of calibration images` : "";
+  const perClass = threshold === null && thresholds.length > 1;
+  const middle = threshold ?? [...thresholds].sort((a, b) => a - b)[thresholds.length >> 1];
+  byId("value").textContent = perClass ? "one per class" : short(middle);
+  const kept = threshold === null ? detector.keep : keptBy(threshold);
+  const words = kept === null ? "" : `keeps about ${percent(kept)} of calibration images`;
   byId("kept").textContent = words;
   const slider = byId("slider");
   slider.value = String(Math.round(STEPS * place(middle)));
   slider.setAttribute(
     "aria-valuetext",
-    `${byId("value").textContent}: ${words}${results.length ? `; ${counts.known} known, ${counts.unknown} unknown` : ""}`,
+    [byId("value").textContent, words, results.length ? `${counts.known} known, ${counts.unknown} unknown` : ""].filter(Boolean).join("; "),
   );
   byId("line").style.left = 100 * place(middle) + "%";
   byId("line").hidden = perClass;
   for (const [index, button] of [...byId("presets").children].entries()) {
-    const chosen = index === 0 ? threshold === null : threshold === keeping([0.99, 0.95, 0.9][index - 1]);
-    button.setAttribute("aria-pressed", String(chosen));
+    button.setAttribute("aria-pressed", String(threshold === presets[index]));
   }
   [byId("low").textContent, byId("high").textContent] = domain.map(short);
   drawHistogram(counts);
