@@ -11,7 +11,7 @@ import httpx
 import pytest
 import yaml
 
-from macs.cli import app
+from macs.cli._app import app
 from macs.serve.drift import RATE
 
 ROOT = Path(__file__).parents[2]
