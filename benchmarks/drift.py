@@ -4,7 +4,7 @@ python benchmarks/drift.py DATA CHECKPOINT [SCORE ...]
 
 The WRN-40-2 of the checkpoint answers CIFAR-10's test images and those of SVHN, once per score. A run splits the
 10,000 CIFAR-10 images at random: 5,000 calibrate, and a stream is drawn from the others, with replacement. In 200 hours
-of one image per second, how many runs raise the alarm? How many if calibration images and stream are both drawn from
+of 1,000 images each, how many runs raise the alarm? How many if calibration images and stream are both drawn from
 all 10,000, which makes them exchangeable exactly? And how many would, if p-values were taken for independent? Then part
 of the stream is SVHN, from the start or after ten hours: after how many images does the alarm come?
 """
@@ -23,11 +23,11 @@ from macs.serve.drift import DriftTest
 
 Confidences = NDArray[np.float32]
 
-CALIBRATION, HOURS, PER_HOUR = 5_000, 200, 3_600
-RUNS, DELAYS = 50, 100  # runs without and with SVHN
+CALIBRATION, HOURS, PER_HOUR = 5_000, 200, 1_000
+RUNS, DELAYS = 20, 40  # runs without and with SVHN
 RATES = (1e-6, 1e-8)
-SHARES, BEFORE = (0.01, 0.03, 0.1, 0.3, 1.0), (0, 10 * PER_HOUR)
-PATIENCE = 100_000  # images with SVHN, after which a run without an alarm ends
+SHARES, BEFORE = (0.03, 0.1, 0.3, 1.0), (0, 10 * PER_HOUR)
+PATIENCE = 50_000  # images with SVHN, after which a run without an alarm ends
 PIECE = 4_096
 
 

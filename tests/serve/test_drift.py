@@ -28,7 +28,7 @@ def evidence_of(ranks: Numbers, rate: float) -> float:
     for share in SHARES:
         for lowest in LOWEST:
             factors = bets(share, lowest, ranks)
-            total += sum(np.prod(factors[start:]) for start in range(len(ranks)))
+            total += sum(float(np.prod(factors[start:])) for start in range(len(ranks)))
     return rate * total / (len(SHARES) * len(LOWEST))
 
 

@@ -49,6 +49,7 @@ SHARES = (0.03, 0.1, 0.3, 0.8)  # a
 LOWEST = (0.01, 0.05, 0.1, 0.2, 0.4)  # q
 A, Q = np.array(list(product(SHARES, LOWEST))).T
 CHUNK = 64  # images that are computed together; products of so many bets do not overflow
+EARLIER = np.tril(np.ones((CHUNK, CHUNK), bool), -1)  # [t, s]: whether s came before t
 
 
 class DriftTest:
@@ -121,11 +122,12 @@ class DriftTest:
         for group in np.unique(groups):
             mine = groups == group
             places, seen = below[mine], self._seen[group]
-            until = seen.cumsum()[places]
-            earlier = until - seen[places] + np.tril(places < places[:, None], -1).sum(axis=1)
-            equal = seen[places] + np.tril(places == places[:, None], -1).sum(axis=1)
-            total = self._sizes[group] + seen.sum() + np.arange(1, len(places) + 1)
-            ranks[mine] = (places + earlier + chance[mine] * (1 + equal)) / total
+            before, count = seen.cumsum(), len(places)
+            in_chunk = EARLIER[:count, :count]
+            lower = before[places] - seen[places] + (in_chunk & (places < places[:, None])).sum(axis=1)
+            equal = seen[places] + (in_chunk & (places == places[:, None])).sum(axis=1)
+            total = self._sizes[group] + before[-1] + np.arange(1, count + 1)
+            ranks[mine] = (places + lower + chance[mine] * (1 + equal)) / total
             np.add.at(seen, places, 1)
         return ranks
 

@@ -81,7 +81,7 @@ function describe() {
   const known = classes.slice(0, 10).join(", ") + (classes.length > 10 ? ` and ${classes.length - 10} more` : "");
   byId("about").textContent =
     `This classifier knows ${count(classes.length, "class", "classes")}: ${known}. ` +
-    "Shown anything else, it still answers with one of them, but it can tell that it should not be believed.";
+    "Shown anything else, it still answers with one of them. Where its confidence falls below a threshold, do not believe it.";
   const facts = [
     ["network", detector.network],
     ["confidence", detector.score],
@@ -185,10 +185,8 @@ function drawThreshold(counts) {
   byId("kept").textContent = words;
   const slider = byId("slider");
   slider.value = String(Math.round(STEPS * place(middle)));
-  slider.setAttribute(
-    "aria-valuetext",
-    [byId("value").textContent, words, results.length ? `${counts.known} known, ${counts.unknown} unknown` : ""].filter(Boolean).join("; "),
-  );
+  const verdicts = results.length ? `${counts.known} known, ${counts.unknown} unknown` : "";
+  slider.setAttribute("aria-valuetext", [byId("value").textContent, words, verdicts].filter(Boolean).join("; "));
   byId("line").style.left = 100 * place(middle) + "%";
   byId("line").hidden = perClass;
   for (const [index, button] of [...byId("presets").children].entries()) {
@@ -235,11 +233,12 @@ function drawHistogram(counts) {
   const below = document.createElement("div");
   columns(below, known, most, "known");
   byId("bars").append(...below.children);
-  const all = [...judged.known, ...judged.unknown];
+  const all = [...judged.known, ...judged.unknown].sort((a, b) => a - b);
+  const range = all.length ? `from ${short(all[0])} to ${short(all[all.length - 1])}` : "";
   byId("plot").setAttribute(
     "aria-label",
     all.length
-      ? `Histogram of ${count(all.length, "confidence")} from ${short(Math.min(...all))} to ${short(Math.max(...all))}: ${counts.known} known, ${counts.unknown} unknown`
+      ? `Histogram of ${count(all.length, "confidence")} ${range}: ${counts.known} known, ${counts.unknown} unknown`
       : "Histogram of confidences: no images yet",
   );
 }
@@ -375,7 +374,9 @@ async function request(chosen) {
       return chosen.forEach((result) => fail(result, "It could not be sent: the service did not answer.", true));
     }
     const { response, body } = answered;
-    if (response.ok && body?.images?.length === chosen.length) return chosen.forEach((result, i) => receive(result, body.images[i]));
+    if (response.ok && body?.images?.length === chosen.length) {
+      return chosen.forEach((result, index) => receive(result, body.images[index]));
+    }
     if (response.status === 401) {
       detector = null;
       return askForKey();
@@ -428,7 +429,8 @@ function csv() {
   for (const result of results) {
     const { answer, name, state, reason } = result;
     if (state === "answered") {
-      rows.push([name, answer.index, answer.class, answer.confidence, answer.p_value, limitOf(answer), verdict(result) === "unknown", ""]);
+      const { index, confidence, p_value } = answer;
+      rows.push([name, index, answer.class, confidence, p_value, limitOf(answer), verdict(result) === "unknown", ""]);
     } else if (state === "failed") rows.push([name, "", "", "", "", "", "", reason]);
   }
   return rows.map((row) => row.map(cell).join(",") + "\n").join("");
