@@ -21,6 +21,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -213,7 +214,7 @@ def throughput(detector: Path, length: float, rounds: int) -> tuple[float, list[
     cases: dict[str, Callable[[], float]] = {
         f"ONNX Runtime, batches of {BATCH}": lambda: passes(BATCH),
         "ONNX Runtime, one by one": lambda: passes(1),
-        **{f"{name}, {CLIENTS} clients": lambda name=name: served(name, CLIENTS) for name in services},
+        **{f"{name}, {CLIENTS} clients": partial(served, name, CLIENTS) for name in services},
         "macs serve, 1 client": lambda: served("macs serve", 1),
         "macs serve, delay of 5 ms, 1 client": lambda: served("macs serve, delay of 5 ms", 1),
     }

@@ -19,7 +19,7 @@ from macs.data import ImageSet
 from macs.detector import Detector, Runtime
 from tiny import noise, stripes
 
-sys.path.append(str(Path(__file__).parents[1] / "serve"))
+sys.path.append(str(Path(__file__).parents[1] / "serve"))  # for running.py
 pytest.importorskip("fastapi", reason="the service is not installed here: `make test-peers`")
 pytest.importorskip("onnx")
 running = pytest.importorskip("running")

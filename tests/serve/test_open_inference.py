@@ -93,7 +93,7 @@ def test_image_files_and_pixels_of_another_size(
 ) -> None:
     rows = sorted(Runtime(exported).predict_files(folder), key=lambda row: row.path)
     encoded = [base64.b64encode(content).decode() for content in pictures.values()]
-    files = {"name": "files", "datatype": "BYTES", "shape": [len(encoded)], "data": encoded}
+    files: dict[str, Any] = {"name": "files", "datatype": "BYTES", "shape": [len(encoded)], "data": encoded}
     wanted = {"outputs": [{"name": "label"}, {"name": "is_ood"}]}
     label, is_ood = client.post(INFER, json={"inputs": [files], **wanted}).json()["outputs"]
     assert label["data"] == [row.label for row in rows] and is_ood["data"] == [row.is_ood for row in rows]
@@ -116,7 +116,7 @@ def test_a_threshold_may_be_a_parameter(client: httpx.Client, pixels: NDArray[np
             {"json": asked | {"parameters": {"threshold": value}}},
             {"json": asked, "params": {"threshold": value}},
         ):
-            found = client.post(INFER, **request).json()["outputs"]  # type: ignore[arg-type]
+            found = client.post(INFER, **request).json()["outputs"]
             assert found[0]["data"] == [is_ood] * len(pixels) and found[1]["data"] == [value] * len(pixels)
 
 

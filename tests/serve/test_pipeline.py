@@ -52,7 +52,8 @@ def run(work: Callable[[Pipeline], Coroutine[Any, Any, Any]], passes: Passes, **
     """Work with a pipeline in a loop of its own."""
 
     async def inside() -> Any:
-        pipeline = Pipeline(**{"batch": 8, "delay": 0.0, "queue": 64, "watcher": passes} | changes)
+        options: dict[str, Any] = {"batch": 8, "delay": 0.0, "queue": 64, "watcher": passes} | changes
+        pipeline = Pipeline(**options)
         pipeline.start()
         try:
             return await work(pipeline)

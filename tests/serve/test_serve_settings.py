@@ -9,7 +9,7 @@ from macs.serve.settings import ServeSettings
 def test_limits_outside_their_bounds_are_refused() -> None:
     for wrong in ({"batch": 0}, {"delay": -1}, {"queue": 0}, {"timeout": 0}, {"max_bytes": 0}, {"drift_rate": 1}):
         with pytest.raises(MacsError, match=next(iter(wrong))):
-            ServeSettings(**wrong)  # type: ignore[arg-type]
+            ServeSettings(**wrong)
 
 
 def test_a_request_must_fit_into_the_queue() -> None:

@@ -11,8 +11,14 @@ from cyclopts import Parameter
 from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, app, ood_sets_for, show, whole_number
 from macs.core.console import warn
 from macs.core.errors import MacsError
-from macs.core.files import user_path
-from macs.training.options import FROM_LIBRARY_OPTIONS, PRETRAINING_OPTIONS, TrainingOptions, is_from_library
+from macs.core.files import same_path, user_path
+from macs.training.options import (
+    FROM_LIBRARY_OPTIONS,
+    METHODS,
+    PRETRAINING_OPTIONS,
+    TrainingOptions,
+    is_from_library,
+)
 from macs.training.recipe import Recipe
 
 
@@ -26,6 +32,7 @@ def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
     for kind in (TrainingOptions, Recipe):
         texts |= {p.arg_name: p.description or "" for p in docstring_parser.parse_from_object(kind).params}
         hints |= get_type_hints(kind)
+    texts["method"] = texts["method"].replace("METHODS", ", ".join(METHODS))
     options = []
     library = (FROM_LIBRARY_OPTIONS if base == TrainingOptions() else base).flat()
     for name, default in base.flat().items():
@@ -45,7 +52,8 @@ if TYPE_CHECKING:
     PretrainOptions: TypeAlias = TrainingOptions
 else:
     FinetuneOptions = options_from(TrainingOptions())
-    without = ("method", "margin", "options", "outliers", "batch_out")
+    about_outliers = ("outliers", "batch_out", "outlier_sampling", "outlier_quantile", "outlier_mix")
+    without = ("method", "margin", "options", *about_outliers)
     PretrainOptions = options_from(PRETRAINING_OPTIONS, without)
 
 FINETUNE_DEFAULTS, PRETRAIN_DEFAULTS = FinetuneOptions(), PretrainOptions()
@@ -113,13 +121,9 @@ def wanted_from(base: TrainingOptions, file: Path | None, options: Any) -> Train
     """The base options, overridden by those in the file, then by those on the command line."""
     from_command_line = {key: value for key, value in vars(options).items() if value is not None}
     wanted = (TrainingOptions.from_toml(file, base) if file else base).updated(from_command_line)
-    if wanted.outliers and _same_path(user_path(wanted.id), user_path(wanted.outliers)):
+    if wanted.outliers and (wanted.id == wanted.outliers or same_path(user_path(wanted.id), wanted.outliers)):
         raise MacsError(f"The outliers are the ID set itself, {wanted.id}; name images that belong to no class.")
     return wanted
-
-
-def _same_path(first: Path, second: Path) -> bool:
-    return first == second or (first.exists() and second.exists() and first.samefile(second))
 
 
 def _train(

@@ -20,7 +20,9 @@ from macs.data.reading import AHEAD
 from macs.data.transforms import Augment, augmented
 
 Positions = NDArray[np.int64]
-ORDER, DRAW, CROP_IN, CROP_OUT = range(4)  # one random stream per purpose, so that no two share their numbers
+ORDER, DRAW, CROP_IN, CROP_OUT, POOL, MIX = range(
+    6
+)  # one random stream per purpose, so that no two share their numbers
 
 
 @dataclass(frozen=True)
@@ -110,11 +112,11 @@ def generator(*key: int) -> np.random.Generator:
 
 
 def balanced(labels: NDArray[np.int64], wanted: int, random: np.random.Generator) -> Positions:
-    """Positions in random order, equally many of each class; which classes have one more if they must is random."""
+    """Positions in random order, equally many per class; if that is impossible, random classes have one more."""
     classes = np.unique(labels)
     shares = np.full(len(classes), wanted // len(classes))
     shares[random.permutation(len(classes))[: wanted % len(classes)]] += 1
-    members = (np.flatnonzero(labels == each) for each in classes)
+    members = (np.flatnonzero(labels == label) for label in classes)
     drawn = [own[draw(len(own), share, random)] for own, share in zip(members, shares, strict=True)]
     return random.permutation(np.concatenate(drawn))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.core.files import input_file
 
 if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
@@ -54,7 +54,7 @@ def decode_rgb(source: Path | BinaryIO, enough: int = 0, most: int | None = None
     except UnidentifiedImageError:
         why = f"it is not one of {', '.join(FORMATS)}"
     except Exception as error:  # decoders raise anything on a broken file: OSError, SyntaxError, struct.error...
-        why = str(error) or type(error).__name__
+        why = first_line(error)
     raise Undecodable(why.rstrip("."))
 
 

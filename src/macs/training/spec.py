@@ -23,9 +23,15 @@ from macs.data.preparation import Preparation
 from macs.data.spec import MEMORY, DataSpec
 from macs.training.recipe import Recipe
 
+DEEPEST = 100  # parts of a key in a recipe file
 RANDOM = "random"  # the source of starting weights drawn from a seed
 # Fields of Recipe that older records lack; at their defaults they do not make another training.
-LATER = ("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup")
+LATER = (
+    *("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup"),
+    *("outlier_mix", "outlier_quantile", "outlier_sampling"),
+)
+# Settings that a method got later, with the values that make no difference.
+LATER_SETTINGS = {"macs": {"on": "confidence", "focus": 1.0}}
 IN_WORDS = {
     "train": "other training images",
     "outliers": "other outliers",
@@ -127,7 +133,8 @@ class TrainingSpec:
 
         What came later is a part of it only if it is used, so that trainings of earlier versions are found again.
         """
-        tables, usual = self.as_dict(), Recipe()
+        tables, usual, as_before = self.as_dict(), Recipe(), LATER_SETTINGS.get(self.method, {})
+        settings = tables["method"].get("settings", {})
         validation = {"validation": self.validation, "validation_outliers": self.validation_outliers}
         recipe = asdict(replace(self.recipe, options={}))
         return {
@@ -139,7 +146,7 @@ class TrainingSpec:
             "classes": list(self.classes),
             "preparation": tables["network"]["preparation"],
             "method": self.method,
-            "settings": tables["method"].get("settings", {}),
+            "settings": {key: value for key, value in settings.items() if as_before.get(key) != value},
             **{key: value for key, value in recipe.items() if key not in LATER or value != getattr(usual, key)},
         }
 
@@ -154,7 +161,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     """The tables of a recipe file."""
     path = input_file(path, "recipe")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return _tables(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
         raise MacsError(f"Cannot read the recipe {path}: it is not text in UTF-8.") from None
     except RecursionError:
@@ -163,6 +170,12 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise MacsError(f"Cannot read the recipe {path}: {reason(error)}.") from None
     except ValueError as error:  # not TOML, or a number with thousands of digits
         raise MacsError(f"Cannot read the recipe {path}: {str(error).split(';')[0]}.") from None
+
+
+def _tables(text: str) -> dict[str, Any]:
+    if any(line.partition("=")[0].count(".") > DEEPEST for line in text.splitlines()):
+        raise RecursionError  # the time that tomllib takes grows with the square of a key's parts
+    return tomllib.loads(text)
 
 
 def located(path: str | Path, error: MacsError) -> MacsError:
