@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from macs import nets
 from macs.core.devices import device_of
+from macs.core.processes import ALONE, Processes
 from macs.data import ImageSet
 from macs.data.batches import Positions, draws, labels_of, to_float, training_batches
 from macs.data.transforms import Augment
@@ -34,16 +35,19 @@ def feed(
     recipe: Recipe,
     epochs: range,
     progress: bool,
+    processes: Processes = ALONE,
 ) -> tuple[nn.Module, Batches]:
     """What a training step runs, and the batches that it runs on in the epochs to come; `model` is fabric's `net`."""
     if epochs and features_suffice(net, method, recipe, train.size):
         head = fabric.setup_module(last_layer(net, train.size))
-        return head, feature_batches(net, train, outliers, recipe, epochs, progress)
+        return head, feature_batches(net, train, outliers, recipe, epochs, progress, processes)
     in_parts = InParts(model, recipe.accumulate) if recipe.accumulate > 1 else model
-    return in_parts, pixel_batches(train, outliers, recipe, fabric.device)
+    return in_parts, pixel_batches(train, outliers, recipe, fabric.device, processes)
 
 
-def pixel_batches(train: ImageSet, outliers: ImageSet | None, recipe: Recipe, device: torch.device) -> Batches:
+def pixel_batches(
+    train: ImageSet, outliers: ImageSet | None, recipe: Recipe, device: torch.device, processes: Processes = ALONE
+) -> Batches:
     """Batches of augmented pixels in [0, 1] on the device."""
 
     def epoch(number: int) -> Iterator[Batch]:
@@ -58,20 +62,29 @@ def pixel_batches(train: ImageSet, outliers: ImageSet | None, recipe: Recipe, de
             balance=recipe.balance,
             augment=augmentation(recipe),
             jitter=recipe.jitter,
+            part=processes.part,
         )
         for batch in raw:
-            yield Batch(to_float(batch.images, device), batch.labels.to(device), to_float(batch.outliers, device))
+            images, out_pixels = to_float(batch.images, device), to_float(batch.outliers, device)
+            yield Batch.part(processes, images, batch.labels.to(device), out_pixels, batch.outlier_count)
 
     return epoch
 
 
 def feature_batches(
-    net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: Recipe, epochs: Iterable[int], progress: bool
+    net: nn.Module,
+    train: ImageSet,
+    outliers: ImageSet | None,
+    recipe: Recipe,
+    epochs: Iterable[int],
+    progress: bool,
+    processes: Processes = ALONE,
 ) -> Batches:
     """Batches of the same images as their features, on the network's device, for these epochs.
 
-    Only images that are drawn in one of the epochs pass through the network.
+    Only images that this process has in one of the epochs pass through the network.
     """
+    part = processes.part
 
     def drawn(number: int) -> list[tuple[Positions, Positions]]:
         return draws(
@@ -87,13 +100,16 @@ def feature_batches(
 
     needed = [step for number in epochs for step in drawn(number)]
     labels = torch.from_numpy(labels_of(train))
-    known = _features(net, train, [index for index, _ in needed], recipe, progress)
-    others = known if outliers is None else _features(net, outliers, [index for _, index in needed], recipe, progress)
+    known = _features(net, train, [index[part] for index, _ in needed], recipe, progress)
+    others = known
+    if outliers is not None:
+        others = _features(net, outliers, [index[part] for _, index in needed], recipe, progress)
 
     def epoch(number: int) -> Iterator[Batch]:
         for index, index_out in drawn(number):
-            features = known(index)
-            yield Batch(features, labels[index].to(features.device), others(index_out))
+            features = known(index[part])
+            all_labels = labels[index].to(features.device)
+            yield Batch.part(processes, features, all_labels, others(index_out[part]), len(index_out))
 
     return epoch
 

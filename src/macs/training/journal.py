@@ -26,8 +26,10 @@ class Journal:
         recipe: Recipe,
         train: ImageSet,
         others: Sequence[ImageSet | None],  # outliers and validation images
+        processes: int = 1,  # that train together
     ) -> None:
         self.folder, self.net, self.optimizer, self.recipe = folder, net, optimizer, recipe
+        self.processes = processes
         self.images = images_of(train, *others) if folder else {}
         self.history: list[Epoch] = []
         self.best: Weights | None = {} if recipe.keep == "best" else None
@@ -37,14 +39,14 @@ class Journal:
         if self.folder is None or not self.folder.state_file.exists():
             return None
         method, self.history, self.best = restore(
-            self.folder, self.net, self.optimizer, method, self.recipe, self.images, self.best
+            self.folder, self.net, self.optimizer, method, self.recipe, self.images, self.best, self.processes
         )
         return method
 
     def save(self, method: Method) -> None:
         """Write everything that is needed to continue from here."""
         if self.folder:
-            state = state_of(self.net, self.optimizer, method, self.history, self.images, self.best)
+            state = state_of(self.net, self.optimizer, method, self.history, self.images, self.best, self.processes)
             self.folder.save_state(state)
 
     def add(self, epoch: Epoch, method: Method) -> None:

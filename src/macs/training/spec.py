@@ -25,7 +25,7 @@ from macs.training.recipe import Recipe
 
 RANDOM = "random"  # the source of starting weights drawn from a seed
 # Fields of Recipe that older records lack; at their defaults they do not make another training.
-LATER = ("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup")
+LATER = ("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "sync_bn", "warmup")
 IN_WORDS = {
     "train": "other training images",
     "outliers": "other outliers",
