@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from macs import losses
 from macs.core.errors import MacsError
-from macs.losses import energy, energy_margin, hinge_penalty, macs_penalty, mcd, outlier_exposure
+from macs.losses import energy, energy_margin, hinge_penalty, log_odds, macs_penalty, mcd, outlier_exposure
 
 FORMS = {"dense": 1 << 60, "sorted": -1}
 
@@ -264,11 +264,34 @@ def test_a_float32_and_a_float64_side_meet_in_float64() -> None:
     assert mcd(torch.tensor([0.75]), torch.tensor([0.5], dtype=torch.float64)).dtype == torch.float64
 
 
-@pytest.mark.parametrize("margin", [-0.1, 1.0, math.nan])
+@pytest.mark.parametrize("margin", [-0.1, math.inf, math.nan, "wide"])
 @pytest.mark.parametrize("penalty", [macs_penalty, hinge_penalty])
-def test_a_margin_no_gap_can_reach_is_refused(penalty: Callable[..., Any], margin: float) -> None:
-    with pytest.raises(MacsError, match=r"choose it in \[0, 1\)"):
+def test_what_cannot_be_a_margin_is_refused(penalty: Callable[..., Any], margin: Any) -> None:
+    with pytest.raises(MacsError, match="not negative, and below 1 for confidences"):
         penalty(torch.rand(3), torch.rand(3), margin)
+
+
+def test_pair_terms_take_energies_and_margins_of_any_size(form: str) -> None:
+    torch.manual_seed(10)
+    a, b = (20 * torch.randn(n, dtype=torch.float64, requires_grad=True) for n in (6, 9))
+    gaps = [x - y for x in a.tolist() for y in b.tolist()]
+    assert hinge_penalty(a, b, 12.5).item() == pytest.approx(sum(max(0, 12.5 - gap) ** 2 for gap in gaps) / 54)
+    missing = 1000 - sum(max(0, gap) ** 2 for gap in gaps) / 54
+    assert macs_penalty(a, b, 1000.0).item() == pytest.approx(missing) and missing > 0
+    assert gradcheck(lambda x, y: hinge_penalty(x, y, 12.5), (a, b))
+
+
+def test_log_odds_are_those_of_the_largest_probability() -> None:
+    torch.manual_seed(11)
+    logits = 3 * torch.randn(6, 4, dtype=torch.float64)
+    p = logits.softmax(1).amax(1)
+    torch.testing.assert_close(log_odds(logits), (p / (1 - p)).log())
+    assert gradcheck(log_odds, logits.requires_grad_())
+    # Where p rounds to 1 they are still exact, and for two classes they are the difference of the logits.
+    assert log_odds(torch.tensor([[90.0, -10.0], [0.0, 200.0]])).tolist() == [100.0, 200.0]
+    assert log_odds(torch.tensor([[1.0, 1.0]])).item() == 0
+    with pytest.raises(MacsError, match=r"at least two classes, but the shape is \(3, 1\)"):
+        log_odds(torch.zeros(3, 1))
 
 
 def test_mistakes_are_named() -> None:

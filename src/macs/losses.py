@@ -1,10 +1,12 @@
 """The terms of the training objectives, as pure functions of logits or of confidences.
 
 z are logits (N x K), a_i and b_j the confidences of the N_in ID images and of the N_out outliers of a batch. Every term
-is a number to minimise, except `mcd`, which the MaCS penalty pushes up to its margin. A batch without outliers costs 0,
-with gradient 0. Half precision, as autocast leaves it, is raised to float32 first.
+is a number to minimise, except `mcd`, which the MaCS penalty pushes up to its margin. The terms over pairs take any
+other numbers of the images as well, such as energies. A batch without outliers costs 0, with gradient 0. Half
+precision, as autocast leaves it, is raised to float32 first.
 """
 
+import math
 from numbers import Real
 from typing import Any, Literal
 
@@ -35,6 +37,20 @@ def outlier_exposure(logits_out: Tensor) -> Tensor:
 def confidence(logits: Tensor) -> Tensor:
     """The largest softmax probability of each image: a_i of ID images, b_j of outliers, in [1/K, 1]."""
     return _at_least_float32(logits).softmax(1).amax(1)
+
+
+def log_odds(logits: Tensor) -> Tensor:
+    """The logarithm of the odds of the predicted class, one per image, from logits without rounding to p = 1.
+
+        log(p / (1 - p)) = max_k z_k - lse of the other z,   p the largest softmax probability
+
+    It orders images as their confidence p does, but does not saturate.
+    """
+    logits = _at_least_float32(logits)
+    if logits.ndim != 2 or logits.shape[1] < 2:
+        raise MacsError(f"Log-odds need logits of at least two classes, but the shape is {tuple(logits.shape)}.")
+    best, which = logits.max(1, keepdim=True)
+    return best.squeeze(1) - logits.scatter(1, which, -torch.inf).logsumexp(1)
 
 
 def energy(logits: Tensor) -> Tensor:
@@ -83,6 +99,9 @@ def macs_penalty(conf_in: Tensor, conf_out: Tensor, margin: float, reduction: Re
 
     The gradient does not depend on m: the margin only says when the push stops. m bounds a mean *square*: 0.5 asks for
     a root mean square gap of 0.71. At m = 0 the value and the gradients are exactly 0 and MaCS is Outlier Exposure.
+
+    Numbers that are not confidences, such as energies, may differ by 1 or more, and m may be any size for them;
+    confidences never reach such a margin.
     """
     _check_margin(margin)
     return torch.relu(margin - mcd(conf_in, conf_out, reduction))  # relu, not clamp: clamp has slope 1 at 0
@@ -96,7 +115,8 @@ def hinge_penalty(conf_in: Tensor, conf_out: Tensor, margin: float) -> Tensor:
         d H / d a_i = -2 / (N_in N_out) * sum_j max(0, m - (a_i - b_j))
         d H / d b_j =  2 / (N_in N_out) * sum_i max(0, m - (a_i - b_j))
 
-    Here m bounds the gap itself, not its square. The cost is that of `mcd`.
+    Here m bounds the gap itself, not its square; it is below 1 for confidences and any size for other numbers. The cost
+    is that of `mcd`.
     """
     _check_margin(margin)
     return _squared_gaps(conf_out, conf_in, margin, _weight(conf_in, conf_out, "mean"))
@@ -109,8 +129,11 @@ def _weight(conf_in: Tensor, conf_out: Tensor, reduction: str) -> float:
 
 
 def _check_margin(margin: float) -> None:
-    if not isinstance(margin, Real) or not 0 <= margin < 1:
-        raise MacsError(f"The margin is {margin}, but confidences differ by less than 1; choose it in [0, 1).")
+    if not isinstance(margin, Real) or not 0 <= margin < math.inf:
+        raise MacsError(
+            f"The margin is {margin}; choose a number that is not negative, and below 1 for confidences, whose "
+            "differences are."
+        )
 
 
 def _at_least_float32(values: Tensor) -> Tensor:

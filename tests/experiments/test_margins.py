@@ -22,7 +22,17 @@ from macs.data import ImageSet, load
 from macs.evaluation import Evaluation, measure
 from macs.evaluation.tables import plain_text
 from macs.experiments.cells import Result
-from macs.experiments.margins import MARGINS, Point, Sweep, best_margin, chosen_margin, held_out, plateaus, sweep
+from macs.experiments.margins import (
+    MARGINS,
+    Point,
+    Sweep,
+    best_margin,
+    chosen_margin,
+    held_out,
+    plateaus,
+    sweep,
+    usual_margins,
+)
 from macs.paper import numbers
 from macs.training.recipe import Recipe
 from tiny import noise, stripes
@@ -222,6 +232,21 @@ def test_the_command_sweeps_goes_on_and_labels(tmp_path: Path, capsys: pytest.Ca
     again = capsys.readouterr()
     assert "test-chosen" in again.out and again.err.count("(done before)") == 2
     assert "sweep.csv" in again.out
+
+
+def test_margins_on_energies_are_swept_in_their_own_units(
+    start: torch.nn.Module, known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
+    recipe = replace(RECIPE, epoch_size=64, options={"on": "energy", "margin_weight": 1.0})
+    assert usual_margins(recipe) == (1, 2, 5, 10, 20) and usual_margins(RECIPE) == MARGINS
+    options: Any = {"validation": HELD, "run": tmp_path, "recipe": recipe, "progress": False}
+    # The gaps of the first batches exceed the two small margins, so that both trainings are plain outlier exposure.
+    result = sweep(start, known, outliers, margins=(1e-6, 2e-6, 10.0), **options)
+    one, other, large = (point.results[0].weights for point in result.points)
+    assert one == other != large and result.as_dict()["on"] == "energy"
+    assert "The margins 1e-06, 2e-06 are one objective: the gaps were above them from the start" in result.notes[-1]
+    with pytest.raises(MacsError, match="margin must be above 0 on energy"):
+        sweep(start, known, outliers, margins=(0.0,), **options)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def ray() -> Iterator[Any]:
     ray = pytest.importorskip("ray")
     here = [str(Path(__file__).parents[1]), str(Path(nets.__file__).parents[2])]
     os.environ["PYTHONPATH"] = os.pathsep.join([*here, os.environ.get("PYTHONPATH", "")])
-    os.environ["RAY_worker_niceness"] = "0"  # by default, workers yield to everything else on the machine
+    os.environ.update(RAY_worker_niceness="0")  # by default, workers yield to everything else on the machine
     ray.init(num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()

@@ -29,6 +29,9 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("mixoe", {}),
     ("mixoe", {"mix": "cutmix", "joint": True}),
     ("divoe", {}),
+    ("dal", {"rho": 0.1}),
+    ("oecc", {}),
+    ("aoe", {}),
     ("macs", {"margin": 0.9}),
     ("macs", {"variant": "hinge"}),
     ("macs", {"variant": "unbounded", "reduction": "paper"}),
@@ -41,9 +44,11 @@ def batch_of(processes: Processes, images: int, outliers: int) -> Batch:
 
     In float32, rounding decides on which side of zero a few activations lie, and so whether they have a gradient.
     """
-    recipe = Recipe(batch_in=images, batch_out=outliers, augment="crop-flip", jitter=0.2)
+    recipe = Recipe(batch_in=images, batch_out=outliers, augment="crop-flip", jitter=0.2, outlier_mix="diverse")
+    torch.manual_seed(0)
+    mixer = nets.build("wrn-10-1", classes=3)
     known = ImageSet.from_array(noise(40, seed=0).pixels[:], np.arange(40) % 3, ("a", "b", "c"))
-    batch = next(pixel_batches(known, noise(40, seed=1), recipe, torch.device("cpu"), processes)(0))
+    batch = next(pixel_batches(mixer, mixer, known, noise(40, seed=1), recipe, torch.device("cpu"), processes)(0))
     return replace(batch, images=batch.images.double(), outliers=batch.outliers.double())
 
 

@@ -17,7 +17,12 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     for name in ("TORCHELASTIC_RUN_ID", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     calls: list[object] = []
-    monkeypatch.setattr(launching, "_launch", lambda *arguments: calls.append(arguments) or 7)
+
+    def launch(*arguments: object) -> int:
+        calls.append(arguments)
+        return 7
+
+    monkeypatch.setattr(launching, "_launch", launch)
     return calls
 
 

@@ -49,7 +49,7 @@ def sweep(
     Parameters
     ----------
     margins
-        Margins to try [default: 0.0 0.1 ... 0.9].
+        Margins to try [default: 0.0 0.1 ... 0.9, and 1 2 5 10 20 with --options.on energy or log-odds].
     seeds
         Training seeds, whose mean decides [default: 0].
     validation
@@ -67,12 +67,12 @@ def sweep(
     """
     from macs.data import load
     from macs.experiments.engine import SerialEngine
-    from macs.experiments.margins import MARGINS, check_grid, held_out
+    from macs.experiments.margins import check_grid, held_out, usual_margins
     from macs.training.runs import run_name
 
     hardware.use()
     wanted = finetuning_from(recipe, options)
-    margins, seeds = margins or list(MARGINS), seeds or [0]
+    margins, seeds = margins or list(usual_margins(wanted.recipe)), seeds or [0]
     check_grid(wanted.recipe, margins, seeds)
     if choose == "test" and not ood:
         raise MacsError("--choose test needs OOD test sets to choose on; name them with --ood.")

@@ -26,7 +26,13 @@ from macs.cli._app import (
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import user_path
-from macs.training.options import FROM_LIBRARY_OPTIONS, PRETRAINING_OPTIONS, TrainingOptions, is_from_library
+from macs.training.options import (
+    FROM_LIBRARY_OPTIONS,
+    METHODS,
+    PRETRAINING_OPTIONS,
+    TrainingOptions,
+    is_from_library,
+)
 from macs.training.recipe import Recipe
 
 
@@ -40,6 +46,7 @@ def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
     for kind in (TrainingOptions, Recipe):
         texts |= {p.arg_name: p.description or "" for p in docstring_parser.parse_from_object(kind).params}
         hints |= get_type_hints(kind)
+    texts["method"] = texts["method"].replace("METHODS", ", ".join(METHODS))
     options = []
     library = (FROM_LIBRARY_OPTIONS if base == TrainingOptions() else base).flat()
     for name, default in base.flat().items():
@@ -59,7 +66,8 @@ if TYPE_CHECKING:
     PretrainOptions: TypeAlias = TrainingOptions
 else:
     FinetuneOptions = options_from(TrainingOptions())
-    without = ("method", "margin", "options", "outliers", "batch_out")
+    about_outliers = ("outliers", "batch_out", "outlier_sampling", "outlier_quantile", "outlier_mix")
+    without = ("method", "margin", "options", *about_outliers)
     PretrainOptions = options_from(PRETRAINING_OPTIONS, without)
 
 FINETUNE_DEFAULTS, PRETRAIN_DEFAULTS = FinetuneOptions(), PretrainOptions()

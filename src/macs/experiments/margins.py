@@ -6,7 +6,8 @@ behind Table 5 of the paper. We apply it to held-out ID images and held-out outl
 the paper's MaCS*, which is optimistic about new data and is called test-chosen wherever it is shown.
 
 The margin only decides when the push on the confidences stops. Margins that MCD never reaches, or exceeds from the
-start, are the same objective: training with them gives the same weights, bit for bit, and `plateaus` names them.
+start, are the same objective: training with them gives the same weights, bit for bit, and `plateaus` names them. On
+energies and log-odds the push also depends on the margin, so that only margins exceeded from the start are the same.
 """
 
 import csv
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 MARGINS = tuple(step / 10 for step in range(10))
+ENERGY_MARGINS = (1.0, 2.0, 5.0, 10.0, 20.0)  # on energies and log-odds, which have no bound
 METRICS = ("auroc", "aupr", "fpr95", "accuracy")
 Choice = Literal["validation", "test"]
 
@@ -79,6 +81,7 @@ class Sweep:
     chosen: float
     chosen_by: Choice
     folder: Path
+    on: str = "confidence"  # what the margin is put on
 
     @property
     def measured_on(self) -> tuple[Choice, ...]:
@@ -94,7 +97,7 @@ class Sweep:
         }
         criteria = {(p.mean("fpr95", self.chosen_by), p.mean("auroc", self.chosen_by)) for p in self.points}
         tie = ["All margins are equal by this rule, so it could not tell them apart."] if len(criteria) == 1 else []
-        return [f"{rule} {where[self.chosen_by]}", *tie, *plateaus(self.points, self.seeds)]
+        return [f"{rule} {where[self.chosen_by]}", *tie, *plateaus(self.points, self.seeds, self.on)]
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers, per seed, as shares between 0 and 1."""
@@ -104,6 +107,7 @@ class Sweep:
             "seeds": list(self.seeds),
             "chosen": self.chosen,
             "chosen_by": self.chosen_by,
+            "on": self.on,
             "notes": self.notes,
             "curve": [
                 {
@@ -188,7 +192,7 @@ def sweep(
     run: str | Path,
     test: ImageSet | None = None,
     ood: Mapping[str, ImageSet] | None = None,
-    margins: Sequence[float] = MARGINS,
+    margins: Sequence[float] | None = None,
     seeds: Sequence[int] = (0,),
     method: str = "macs",
     recipe: Recipe | None = None,
@@ -199,6 +203,7 @@ def sweep(
 ) -> Sweep:
     """Fine-tune copies of a pretrained network with every margin, and choose a margin. The network does not change.
 
+    Without `margins`, those of `usual_margins` are tried.
     `validation` holds ID images and outliers that are not in `train` and `outliers`; if the recipe keeps the best epoch
     of a training, that is chosen on them too. Every margin and seed is a cell
     below `run`: the same call continues where an interrupted one stopped, and computes nothing twice. The `engine`
@@ -209,8 +214,10 @@ def sweep(
 
     if choose == "test" and (test is None or not ood):
         raise MacsError("To choose the margin on test images, give the ID test images and at least one OOD set.")
+    recipe = recipe or Recipe()
+    margins = usual_margins(recipe) if margins is None else margins
     cells = []
-    for cell_recipe in check_grid(recipe or Recipe(), margins, seeds):
+    for cell_recipe in check_grid(recipe, margins, seeds):
         name = f"{method}-m{cell_recipe.options['margin']:g}-seed{cell_recipe.seed}".replace(":", ".")
         built = methods.build(method, cell_recipe.options)
         measured_on = validation if cell_recipe.keep == "best" else ()
@@ -226,7 +233,8 @@ def sweep(
         for index, margin in enumerate(margins)
     )
     chosen = chosen_margin(points, choose)
-    return Sweep(train.whole_name, nets.name_of(net), tuple(seeds), points, chosen, choose, Path(run))
+    on = str(cells[0].spec.recipe.options.get("on", "confidence"))
+    return Sweep(train.whole_name, nets.name_of(net), tuple(seeds), points, chosen, choose, Path(run), on)
 
 
 def _announced(cells: Sequence[Cell], progress: bool) -> Iterator[Cell]:
@@ -237,6 +245,11 @@ def _announced(cells: Sequence[Cell], progress: bool) -> Iterator[Cell]:
         for other in cell.others():
             tell(f"A cell in {cell.root / cell.name} is kept but not used: {other}.", progress)
         yield cell
+
+
+def usual_margins(recipe: Recipe) -> Sequence[float]:
+    """The margins to try if none are given: the paper's, or those for energies and log-odds."""
+    return MARGINS if recipe.options.get("on", "confidence") == "confidence" else ENERGY_MARGINS
 
 
 def check_grid(base: Recipe, margins: Sequence[float], seeds: Sequence[int]) -> list[Recipe]:
@@ -264,7 +277,7 @@ def best_margin(margins: Sequence[float], fpr95: Sequence[float], auroc: Sequenc
     return min(rank)[2]
 
 
-def plateaus(points: Sequence[Point], seeds: Sequence[int]) -> list[str]:
+def plateaus(points: Sequence[Point], seeds: Sequence[int], on: str = "confidence") -> list[str]:
     """One sentence per group of margins whose networks are the same, bit for bit."""
     sentences: dict[str, list[int]] = {}  # each with the seeds for which it holds
     for index, seed in enumerate(seeds):
@@ -273,9 +286,11 @@ def plateaus(points: Sequence[Point], seeds: Sequence[int]) -> list[str]:
             groups.setdefault(point.results[index].weights, []).append(point)
         for group in (group for group in groups.values() if len(group) > 1):
             above = all(max(point.margin for point in group) <= mcd for mcd in group[0].results[index].mcd)
-            why = "was above them from the start" if above else "never reached them"
+            why = "MCD was above them from the start" if above else "MCD never reached them"
+            if on != "confidence":
+                why = "the gaps were above them from the start"
             listed = ", ".join(f"{point.margin:g}" for point in group)
-            sentence = f"The margins {listed} are one objective: MCD {why}, and their networks are the same bit for bit"
+            sentence = f"The margins {listed} are one objective: {why}, and their networks are the same bit for bit"
             sentences.setdefault(sentence, []).append(seed)
     return [f"{sentence} (seeds {', '.join(map(str, its_seeds))})." for sentence, its_seeds in sentences.items()]
 

@@ -60,7 +60,8 @@ class RayEngine:
         room = slots(ray, threads, self.gpus)
         task = ray.remote(num_cpus=threads, num_gpus=self.gpus, max_retries=TRIES - 1)(train_and_measure)
         shipped, terms = ray.put((self.held or NOTHING, on)), Terms(self.data, fpr_rule, threads, __version__)
-        rest, running = iter(cells), {}
+        rest = iter(cells)
+        running: dict[Any, Cell] = {}
         try:
             with Display(self.progress) as display:
                 while True:

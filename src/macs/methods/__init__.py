@@ -2,8 +2,9 @@
 
 The training loop knows a method only through `Method`. Most methods are a `loss` of the logits; one that changes the
 images first (MixOE, DivOE) overrides `step`; one that must run the network before training (Energy) overrides
-`prepare`. A method's fields are its hyper-parameters: their annotations say which values they may have, and their
-defaults are those of the method's authors.
+`prepare`; one whose fields change during training (DAL) returns its successor with every step. A method's fields are
+its hyper-parameters: their annotations say which values they may have, and their defaults are those of the method's
+authors.
 """
 
 from collections.abc import Mapping
@@ -57,17 +58,20 @@ class Batch:
 
 
 class Step(NamedTuple):
-    """The loss to minimise, and the logits, of all rows, from which the metrics of the epoch are computed."""
+    """The loss to minimise, and the logits, of all rows, from which the metrics of the epoch are computed.
+
+    A method whose fields change from step to step adds itself with their new values; a run that is resumed has them.
+    """
 
     loss: Tensor
     logits_in: Tensor
     logits_out: Tensor
+    method: "Method | None" = None
 
 
 class Method:
     """Subclass it as a frozen dataclass, define `loss`, and register it with `@method("name")`."""
 
-    score: ClassVar[str] = "msp"  # the score that its authors use for detection
     needs_outliers: ClassVar[bool] = True
     changes_pixels: ClassVar[bool] = False  # if not, a step may get features of images, and a last layer for a network
 
@@ -78,6 +82,11 @@ class Method:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def score(self) -> str:
+        """The score that its authors use for detection; a subclass may say `score = "energy"`."""
+        return "msp"
 
     @property
     def gap_limit(self) -> float | None:
@@ -105,14 +114,16 @@ def guarded(method: Method) -> AbstractContextManager[None]:
     return nullcontext() if ours else users_code(f"The method {kind.__name__} failed")
 
 
-def check_step(step: Any, method: Method, batch: Batch) -> None:
+def check_step(step: Any, method: Method, batch: Batch | None = None) -> None:
     """Refuse a wrong step: it must be a loss, which is one number with a gradient, and two sets of logits."""
-    complete = isinstance(step, Step) and all(isinstance(part, Tensor) for part in step)
+    complete = isinstance(step, Step) and all(isinstance(part, Tensor) for part in step[:3])
     if not complete or step.loss.numel() != 1 or not step.loss.requires_grad:
         raise MacsError(
             f"The method {type(method).__name__} does not give a loss to minimise; return one number with a gradient."
         )
-    if batch.processes.count > 1 and len(step.logits_in) != len(batch.all_labels):
+    if step.method is not None and type(step.method) is not type(method):
+        raise MacsError(f"The method {type(method).__name__} must be followed by one of its kind, with other settings.")
+    if batch is not None and batch.processes.count > 1 and len(step.logits_in) != len(batch.all_labels):
         raise MacsError(
             f"The method {type(method).__name__} computes its loss from the images of one process; gather the logits "
             "with batch.of_all_images and batch.of_all_outliers, or train on one device."

@@ -38,8 +38,8 @@ class MixtureOutlierExposure(Method):
     def step(self, net: nn.Module, batch: Batch) -> Step:
         partner = torch.arange(len(batch.outliers), device=batch.labels.device) % len(batch.images)
         alpha = self.alpha if self.alpha is not None else {"mixup": 1.0, "cutmix": 2.0}[self.mix]
-        lam = torch.distributions.Beta(alpha, alpha).sample().to(batch.images.device)
-        lam = batch.processes.common(lam).item()
+        drawn = torch.distributions.Beta(alpha, alpha).sample()
+        lam = batch.processes.common(drawn.to(batch.images.device)).item()
         if self.mix == "mixup":
             mixed = mixup(batch.images[partner], batch.outliers, lam)
         else:

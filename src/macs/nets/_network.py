@@ -1,6 +1,7 @@
 """The base class of our networks, and functions for any nn.Module that returns logits."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -304,8 +305,9 @@ def _split(net: Any, head: nn.Linear, pixels: Tensor) -> tuple[nn.Linear, Tensor
         return head, features, _checked(net, pixels, head(features))
 
 
-def _with_hooks(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Tensor]:
-    """The same, from hooks on every linear layer that record its input."""
+@contextmanager
+def last_linear(net: nn.Module) -> Iterator[list[tuple[nn.Linear, Tensor]]]:
+    """A list that holds, once a network has run, the linear layer that ran last in it and that layer's inputs."""
     last: list[tuple[nn.Linear, Tensor]] = []
 
     def record(module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
@@ -315,10 +317,16 @@ def _with_hooks(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Tens
     linear = [module for module in net.modules() if isinstance(module, nn.Linear)]
     hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in linear]
     try:
-        logits = logits_of(net, pixels)
+        yield last
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _with_hooks(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Tensor]:
+    """The same, from hooks on every linear layer that record its input."""
+    with last_linear(net) as last:
+        logits = logits_of(net, pixels)
     if not last:
         raise MacsError(f"{name_of(net)} has no linear layer to take features from; use a score of the logits.")
     head, features = last[0]

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from macs import nets
+from macs.core.processes import ALONE, Processes
 from macs.data import ImageSet
 from macs.methods import Method
 from macs.training.recipe import Recipe
@@ -26,10 +27,10 @@ class Journal:
         recipe: Recipe,
         train: ImageSet,
         others: Sequence[ImageSet | None],  # outliers and validation images
-        processes: int = 1,  # that train together
+        processes: Processes = ALONE,  # of which the first writes to the folder
     ) -> None:
-        self.folder, self.net, self.optimizer, self.recipe = folder, net, optimizer, recipe
-        self.processes = processes
+        self.folder, self.net, self.optimizer, self.recipe = folder if processes.first else None, net, optimizer, recipe
+        self.processes = processes.count
         self.images = images_of(train, *others) if folder else {}
         self.history: list[Epoch] = []
         self.best: Weights | None = {} if recipe.keep == "best" else None

@@ -146,15 +146,16 @@ def _train(
     fabric, processes = connect(recipe, train, outliers)
     if folder:
         processes.only_first(partial(folder.claim, spec_of(net, train, outliers, method, recipe, *held_out), resume))
-    folder, show = (folder, show) if processes.first else (None, False)  # the first process writes and shows
     _adapt(net, train, recipe)
     model, optimizer = fabric.setup(net, tuning.optimizer(fabric.device))
 
-    journal = Journal(folder, net, optimizer, recipe, train, (outliers, *held_out), processes.count)
+    journal = Journal(folder, net, optimizer, recipe, train, (outliers, *held_out), processes)
     resumed = share_start(processes, net, optimizer, journal, partial(journal.resumed, method))
     method = resumed or method
     epochs = range(len(journal.history), recipe.epochs)
-    model, batches = feed(fabric, model, net, train, outliers, method, recipe, epochs, show, processes)
+    model, batches = feed(
+        fabric, model, net, train, outliers, method, recipe, epochs, show and processes.first, processes
+    )
     if not resumed:
         first = next(batches(0))
         with nets.running(net, first.images), methods.guarded(method):
@@ -163,7 +164,7 @@ def _train(
         journal.save(method)
 
     steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
-    bar = TrainingProgress(methods.name_of(method), recipe.epochs, steps, show)
+    bar = TrainingProgress(methods.name_of(method), recipe.epochs, steps, show and processes.first)
     with bar, tuning.frozen.inside(net), together(net, processes, recipe.sync_bn), torch.random.fork_rng():
         for number in epochs:
             torch.manual_seed(seed_of(recipe.seed, number, processes.rank))
@@ -174,6 +175,7 @@ def _train(
                 with nets.running(net, batch.images), methods.guarded(method):
                     step = method.step(model, batch)
                 methods.check_step(step, method, batch)
+                method = step.method or method
                 optimizer.zero_grad()
                 fabric.backward(step.loss)
                 processes.average(weight.grad for weight in net.parameters() if weight.grad is not None)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from macs.core.errors import MacsError
 from macs.core.settings import Name, Span, check, typed
 
-Margin = Annotated[float | None, Span(0, 1, open="most")]
+Margin = Annotated[float | None, Span(0, 1_000_000)]
 Rate = Annotated[float, Span(0, 1000, usual=0.5)]
 BACKBONE = "backbone"  # as a value of `freeze`: all layers but the last
 
@@ -20,7 +20,8 @@ class Recipe:
     """The defaults are the paper's protocol for fine-tuning."""
 
     margin: InitVar[Margin] = None
-    """The margin m of MaCS, at least 0 and below 1; without it the method's own default."""
+    """The margin m of MaCS, at least 0 and below 1, or any size with --options.on energy or log-odds; without it the
+    method's own default."""
 
     options: dict[str, float | str | bool] = field(default_factory=dict)
     """Other settings of the method, for example --options.weight 0.3; docs/methods.md lists them."""
@@ -39,6 +40,16 @@ class Recipe:
 
     batch_out: Annotated[int, Span(0, 100_000)] = 128
     """Outliers per step."""
+
+    outlier_sampling: Literal["random", "hardest"] = "random"
+    """Which outliers an epoch draws from: all, or the hardest, of which the network is most confident when the epoch
+    begins."""
+
+    outlier_quantile: Annotated[float, Span(0, 1, open="most")] = 0.125
+    """With hardest, the share of outliers at the very top that are left out, as they may show a known class."""
+
+    outlier_mix: Literal["none", "diverse"] = "none"
+    """Mixing of each outlier with another one of its batch, for any method: none, or diverse (diverseMix)."""
 
     accumulate: Annotated[int, Span(1, 100_000)] = 1
     """Parts in which a batch passes through the network, to save memory at the cost of time; the loss is still that of
@@ -103,7 +114,13 @@ class Recipe:
             return
         if "margin" in self.options:
             raise MacsError("The margin is given twice, as margin and in the options; give it once.")
-        object.__setattr__(self, "options", {**self.options, "margin": typed("margin", margin, Margin)})
+        margin = typed("margin", margin, Margin)
+        if margin >= 1 and self.options.get("on", "confidence") == "confidence":
+            raise MacsError(
+                f"margin must be at least 0 and below 1, not {margin:g}, as confidences differ by less than 1; for a "
+                "margin in units of energy, add --options.on energy."
+            )
+        object.__setattr__(self, "options", {**self.options, "margin": margin})
 
     def check_validation(self, given: bool) -> None:
         """Refuse to keep the best epoch if nothing says which one is best."""

@@ -25,7 +25,12 @@ from macs.training.recipe import Recipe
 
 RANDOM = "random"  # the source of starting weights drawn from a seed
 # Fields of Recipe that older records lack; at their defaults they do not make another training.
-LATER = ("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "sync_bn", "warmup")
+LATER = (
+    *("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup"),
+    *("outlier_mix", "outlier_quantile", "outlier_sampling", "sync_bn"),
+)
+# Settings that a method got later, with the values that make no difference.
+LATER_SETTINGS = {"macs": {"on": "confidence", "focus": 1.0}}
 IN_WORDS = {
     "train": "other training images",
     "outliers": "other outliers",
@@ -127,7 +132,8 @@ class TrainingSpec:
 
         What came later is a part of it only if it is used, so that trainings of earlier versions are found again.
         """
-        tables, usual = self.as_dict(), Recipe()
+        tables, usual, as_before = self.as_dict(), Recipe(), LATER_SETTINGS.get(self.method, {})
+        settings = tables["method"].get("settings", {})
         validation = {"validation": self.validation, "validation_outliers": self.validation_outliers}
         recipe = asdict(replace(self.recipe, options={}))
         return {
@@ -139,7 +145,7 @@ class TrainingSpec:
             "classes": list(self.classes),
             "preparation": tables["network"]["preparation"],
             "method": self.method,
-            "settings": tables["method"].get("settings", {}),
+            "settings": {key: value for key, value in settings.items() if as_before.get(key) != value},
             **{key: value for key, value in recipe.items() if key not in LATER or value != getattr(usual, key)},
         }
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
-from lightning_fabric.strategies import DDPStrategy
+from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from macs.core.devices import best_device, use_bf16
