@@ -150,17 +150,8 @@ def test_a_training_on_two_devices_is_that_on_one_and_may_be_resumed_on_one(tmp_
 @pytest.mark.cluster
 def test_torchrun_does_the_same_and_frozen_backbones_share_their_features(tmp_path: Path) -> None:
     arguments = training(tmp_path / "run", 1, "--freeze", "backbone", "--accumulate", "2")
-    torchrun = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--standalone",
-        "-m",
-        "--",
-        "macs",
-    ]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    arguments = ["-m", "--", "macs", *arguments]
     done = subprocess.run([*torchrun, *arguments], env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("The run is in") == 1

@@ -80,7 +80,7 @@ class DistributionAugmentedLearning(Method):
         return Step(loss, logits_in, logits_out, replace(self, gamma=gamma))
 
     def search(self, logits: Tensor, weights: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-        """The shift p of the features of each outlier, from a first one on, and the mean of |p| before the last step."""
+        """The shift p of the features of each outlier, from a first one on, and mean |p| before the last step."""
         sizes = shift.new_zeros(len(shift))
         for _ in range(self.steps):
             shift.requires_grad_(True)
