@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,16 @@ def open_rgb(path: Path, enough: int = 0) -> Image.Image:
     If `enough` pixels of the shorter side suffice, a JPEG is decoded at the smallest of 1/2, 1/4 and 1/8 of its size
     that leaves as many.
     """
+    path = input_file(path, "image")  # reading a FIFO or a device could block for ever
+    return rgb_from(path, str(path), enough)
+
+
+def rgb_from(source: Path | BinaryIO, name: str, enough: int = 0) -> Image.Image:
+    """The same of a file, or of the content of one, which is called `name`."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
-    path = input_file(path, "image")  # reading a FIFO or a device could block for ever
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with Image.open(source, formats=FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS
             if limit is None or image.width * image.height <= limit:
                 if enough:
@@ -43,7 +48,7 @@ def open_rgb(path: Path, enough: int = 0) -> Image.Image:
         why = f"it is not one of {', '.join(FORMATS)}"
     except Exception as error:  # decoders raise anything on a broken file: OSError, SyntaxError, struct.error...
         why = str(error) or type(error).__name__
-    raise MacsError(f"Cannot read the image {path}: {why.rstrip('.')}; replace the file or remove it.")
+    raise MacsError(f"Cannot read the image {name}: {why.rstrip('.')}; replace the file or remove it.")
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

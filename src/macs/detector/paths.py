@@ -1,4 +1,4 @@
-"""Files, folders, globs and .npy files -> images one after the other, however many there are.
+"""Files, folders, globs, .npy files, shards and URLs -> images one after the other, however many there are.
 
 A folder is listed piece by piece and never held as a whole, so a million files take no more memory than a thousand.
 """
@@ -19,6 +19,7 @@ from macs.core.files import kind_of, user_path
 from macs.data.pictures import SUFFIXES
 from macs.data.pixels import Pixels, picture
 from macs.data.preparation import Preparation
+from macs.data.stores import SHARDS, content_of, found_in, is_url, pictures_in, store_of
 from macs.data.walking import entries, is_folder, printable_name, walk
 
 
@@ -46,6 +47,10 @@ def find_images(paths: str | Path | Iterable[str | Path]) -> Iterator[Item]:
 
 
 def _items(path: str) -> Iterator[Item]:
+    if is_url(path):
+        for url in found_in(store_of(path)):
+            yield from _remote(url)
+        return
     whole = user_path(path)
     if not os.path.lexists(whole) and any(sign in path for sign in "*?["):
         wild = next(i for i, part in enumerate(whole.parts) if any(sign in part for sign in "*?["))
@@ -62,6 +67,8 @@ def _items_at(path: Path) -> Iterator[Item]:
                 yield _failure(image, trouble) if trouble else _picture(image)
         elif path.suffix == ".npy":
             yield from _rows(path)
+        elif path.suffix in SHARDS:
+            yield from _remote(str(path))
         else:
             yield _picture(path)
     except MacsError as error:
@@ -92,6 +99,22 @@ def _matches(folder: Path, pattern: tuple[str, ...]) -> Iterator[Path]:
 
 def _picture(path: Path) -> Item:
     return Item(printable_name(path), lambda preparation: preparation.read(path))
+
+
+def _remote(url: str) -> Iterator[Item]:
+    """The image at a URL, or those in a shard; an image of its own is fetched by the thread that decodes it."""
+    if url.lower().endswith(SHARDS):
+        try:
+            for name, content in pictures_in(url):
+                yield Item(name, partial(_decoded, content, name))
+        except MacsError as error:
+            yield _failure(url, str(error))
+    else:
+        yield Item(url, lambda preparation: preparation.decode(content_of(url), url))
+
+
+def _decoded(content: bytes, name: str, preparation: Preparation) -> NDArray[np.uint8]:
+    return preparation.decode(content, name)
 
 
 def _rows(path: Path) -> Iterator[Item]:
