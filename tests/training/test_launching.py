@@ -40,6 +40,12 @@ def test_more_processes_than_cores_are_slow(launched: list[object]) -> None:
         start((os.cpu_count() or 1) + 1, 1, None, [], cpu=True)
 
 
+def test_far_more_processes_than_cores_are_refused(launched: list[object]) -> None:
+    with pytest.raises(MacsError, match="cores and no GPU; 1000 processes are too many"):
+        start(1000, 1, None, [], cpu=True)
+    assert launched == []
+
+
 def test_devices_that_are_not_there(launched: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = SimpleNamespace(type="cuda")
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: cuda)

@@ -139,9 +139,13 @@ def files_in(out: str) -> set[str]:
         probe = f"{store.path.rstrip('/')}/.writable"
         store.system.pipe_file(probe, b"")  # a mistake shall not wait for the first chunk
         store.system.rm_file(probe)
-        return {name.rpartition("/")[2] for name in store.system.ls(store.path, detail=False)}
+        store.system.invalidate_cache()  # others write there, too
+        names = store.system.ls(store.path, detail=False)
+    except FileNotFoundError:  # where folders are no more than a part of names, an empty one does not exist
+        return set()
     except Exception as error:
         raise MacsError(f"Cannot write to {out}: {first_line(error)}.") from None
+    return {name.rpartition("/")[2] for name in names}
 
 
 def judge_chunk(chunk: Chunk, content: bytes, job: Job, done: bool) -> tuple[int, int, int]:

@@ -12,6 +12,7 @@ from macs.core.errors import MacsError
 from macs.core.settings import Span
 
 RUN_ID = "macs"  # of processes that were started here and not by torchrun
+PER_CORE = 4  # processes of a CPU; already the second one makes nothing faster
 MANY = 1024  # more devices or machines are a typing error
 
 
@@ -44,7 +45,13 @@ def _check_devices(devices: int, cpu: bool) -> None:
 
     accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
-        if devices > (cores := os.cpu_count() or 1):
+        cores = os.cpu_count() or 1
+        if devices > PER_CORE * cores:
+            raise MacsError(
+                f"This machine has {cores} cores and no GPU; {devices} processes are too many, ask for at most "
+                f"{PER_CORE * cores}."
+            )
+        if devices > cores:
             warn(f"{devices} processes share {cores} cores, which is slower than {cores} processes.")
     elif devices > (there := torch.accelerator.device_count()):
         raise MacsError(f"This machine has {there} of the devices {accelerator.type}, not {devices}; ask for fewer.")
