@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import InitVar, asdict, dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
@@ -95,13 +96,14 @@ class Devices:
     rendezvous: str | None = None
     """HOST:PORT of one of the machines, where they all meet."""
 
-    def start(self, hardware: Hardware) -> None:
-        """Start the processes, wait for them and end; or return in a process that shall train."""
-        from macs.training.launching import start
+    def started(self, hardware: Hardware) -> AbstractContextManager[None]:
+        """Start the processes, wait for them and end; or, in a process that shall train, what to do that in."""
+        from macs.training.launching import after_the_first, start
 
         code = start(self.devices, self.nodes, self.rendezvous, sys.argv[1:], cpu=hardware.device == "cpu")
         if code is not None:
             sys.exit(code)
+        return after_the_first()
 
 
 DevicesOptions = Annotated[Devices, Parameter(name="*")]
@@ -126,8 +128,8 @@ def pretrain(
     wanted = wanted_from(PRETRAINING_OPTIONS, recipe, options)
     if wanted.method != PRETRAINING_OPTIONS.method:
         raise MacsError(f"{recipe} is a recipe for {wanted.method}; use it with `macs finetune`, or name another.")
-    devices.start(hardware)
-    _train(wanted, run, data, broken, resume, json, from_scratch=True)
+    with devices.started(hardware):
+        _train(wanted, run, data, broken, resume, json, from_scratch=True)
 
 
 @app.command
@@ -153,8 +155,8 @@ def finetune(
     """
     hardware.use()
     wanted = finetuning_from(recipe, options)
-    devices.start(hardware)
-    _train(wanted, run, data, broken, resume, json, from_scratch=False)
+    with devices.started(hardware):
+        _train(wanted, run, data, broken, resume, json, from_scratch=False)
 
 
 def finetuning_from(file: Path | None, options: Any) -> TrainingOptions:

@@ -4,7 +4,9 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from macs.core.console import warn
@@ -13,6 +15,7 @@ from macs.core.settings import Span
 
 RUN_ID = "macs"  # of processes that were started here and not by torchrun
 PER_CORE = 4  # processes of a CPU; already the second one makes nothing faster
+GRACE = 5.0  # seconds in which the first process may end, and with it all others
 MANY = 1024  # more devices or machines are a typing error
 
 
@@ -38,6 +41,17 @@ def start(devices: int, nodes: int, rendezvous: str | None, command: Sequence[st
             "HOST:PORT of one of them."
         )
     return _launch(devices, nodes, rendezvous, command)
+
+
+@contextmanager
+def after_the_first() -> Iterator[None]:
+    """Let an error that all processes have, such as a path that is not there, be told by the first one alone."""
+    try:
+        yield
+    except MacsError:
+        if os.environ.get("TORCHELASTIC_RUN_ID") == RUN_ID and os.environ.get("RANK", "0") != "0":
+            time.sleep(GRACE)
+        raise
 
 
 def _check_devices(devices: int, cpu: bool) -> None:

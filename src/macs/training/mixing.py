@@ -41,6 +41,6 @@ def diverse_mix(
     energies = processes.gathered(net(outliers).float().logsumexp(1), count)
     net.train(was_training)
     shares = torch.stack([energies, energies[partner]]).div(TEMPERATURE).softmax(0).double().cpu().numpy()
-    drawn = random.beta(*(SHARPNESS * shares + 0.01)).astype(np.float32)
+    drawn = np.asarray(random.beta(*(SHARPNESS * shares + 0.01)), np.float32)
     weights = torch.from_numpy(drawn).to(outliers.device)[processes.part, None, None, None]
     return weights * outliers + (1 - weights) * processes.gathered(outliers, count)[partner[processes.part]]
