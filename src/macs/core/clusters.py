@@ -2,6 +2,7 @@
 
 import logging
 import os
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -21,6 +22,8 @@ def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns about what a later version does
     import ray
 
+    # Ray prints what happens to workers to standard output, where only results belong.
+    vars(import_module("ray._private.worker"))["print_to_stdstream"] = lambda *_, **__: None
     if ray.is_initialized():
         return ray
     existing = address or os.environ.get("RAY_ADDRESS")
