@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.core.files import input_file
 
 if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
@@ -47,8 +47,8 @@ def rgb_from(source: Path | BinaryIO, name: str, enough: int = 0) -> Image.Image
     except UnidentifiedImageError:
         why = f"it is not one of {', '.join(FORMATS)}"
     except Exception as error:  # decoders raise anything on a broken file: OSError, SyntaxError, struct.error...
-        why = str(error) or type(error).__name__
-    raise MacsError(f"Cannot read the image {name}: {why.rstrip('.')}; replace the file or remove it.")
+        why = first_line(error)
+    raise MacsError(f"Cannot read the image {name}: {why}; replace the file or remove it.")
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

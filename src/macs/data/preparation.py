@@ -38,7 +38,9 @@ class Normalisation(NamedTuple):
     def name(self) -> str:
         """Its name among the public ones, in the precision of a network's numbers; empty if it is none of them."""
         ours = np.array(self, np.float32)
-        return next((name for name, each in NORMALISATIONS.items() if (np.array(each, np.float32) == ours).all()), "")
+        return next(
+            (name for name, public in NORMALISATIONS.items() if (np.array(public, np.float32) == ours).all()), ""
+        )
 
 
 NORMALISATIONS = {

@@ -111,8 +111,8 @@ def run(
     """
     train = load_images(spec.train, spec.preparation, root, held)
     outliers, validation, validation_outliers = (
-        None if each is None else load_images(each, spec.preparation, root, held)
-        for each in (spec.outliers, spec.validation, spec.validation_outliers)
+        None if data is None else load_images(data, spec.preparation, root, held)
+        for data in (spec.outliers, spec.validation, spec.validation_outliers)
     )
     net, method = load_start(spec, held), methods.build(spec.method, spec.recipe.options)
     held_out = (validation, validation_outliers)

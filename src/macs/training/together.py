@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
@@ -46,11 +47,13 @@ class Averaging(DDPStrategy):
 def connect(recipe: Recipe, train: ImageSet, outliers: ImageSet | None) -> tuple[Fabric, Processes]:
     """Fabric on the best device of this process, connected with the others of this training, if there are any."""
     device = best_device()
-    precision: Any = "bf16-mixed" if use_bf16(recipe.precision, device) else "32-true"
+    bf16 = use_bf16(recipe.precision, device)
+    # As an object: by its name, Lightning would print a line about it.
+    precision: Any = MixedPrecision("bf16-mixed", device.type) if bf16 else None
     count, here = world()
     if count == 1:
         own: Any = 1 if device.index is None else [device.index]
-        return Fabric(accelerator=device.type, devices=own, precision=precision), ALONE
+        return Fabric(accelerator=device.type, devices=own, plugins=precision), ALONE
     if device.index is not None:
         raise MacsError(f"Each process has a device of its own; leave out --device {device}, or train on it alone.")
     if device.type != "cpu" and here > torch.accelerator.device_count():
@@ -64,7 +67,7 @@ def connect(recipe: Recipe, train: ImageSet, outliers: ImageSet | None) -> tuple
         strategy=Averaging(timeout=PATIENCE),
         devices=here,
         num_nodes=count // here,
-        precision=precision,
+        plugins=precision,
     )
     for talkative in ("lightning_fabric.utilities.distributed", "lightning_fabric.utilities.rank_zero"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
