@@ -53,8 +53,8 @@ def predict(
     detector
         File from `macs calibrate`, or from `macs export`; the latter runs without torch.
     out
-        File for the results; its suffix gives the format: .csv, .jsonl, .parquet or .txt. With --engine ray, a folder or
-        a URL, for one Parquet file per 500 images.
+        File for the results; its suffix gives the format: .csv, .jsonl, .parquet or .txt. With --engine ray, a folder
+        or a URL, for one Parquet file per 500 images.
     format
         table, csv, jsonl, parquet, or your own as module:Name [default: table on a terminal, csv elsewhere].
     threshold
