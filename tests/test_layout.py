@@ -53,6 +53,7 @@ ELSEWHERE = {
     "data/reading": "data/test_batches.py",
     "data/decoding": "data/test_folder.py",
     "cli/_detectors": "detector/test_detector_cli.py",
+    "cli/_engines": "experiments/test_ray_engine.py",
     "cli/inspect": "detector/test_inspection.py",
     "evaluation/networks": "evaluation/test_evaluation.py",
     "evaluation/benchmarks/openood": "evaluation/test_benchmarks.py",

@@ -169,7 +169,8 @@ def test_cutmix_reports_the_area_that_is_left() -> None:
     images, outliers = torch.zeros(2, 3, 16, 16), torch.ones(2, 3, 16, 16)
     for lam in (0.0, 0.1, 0.5, 0.9, 1.0):
         for _ in range(20):
-            mixed, left = cutmix(images, outliers, lam)
+            y, x = torch.randint(16, (2,)).tolist()
+            mixed, left = cutmix(images, outliers, lam, y, x)
             assert left == pytest.approx(1 - mixed.mean().item())
 
 

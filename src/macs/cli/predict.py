@@ -5,14 +5,16 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from macs.cli._app import ANY_HARDWARE, HardwareOptions, Json, app
+from macs.cli._app import ANY_HARDWARE, Hardware, HardwareOptions, Json, app
 from macs.cli._detectors import Provider, detector_file
 from macs.core.console import Terminal, tell
 from macs.core.errors import MacsError
 from macs.core.files import output_file, write_atomically
+from macs.data.stores import is_url
 from macs.detector.counting import Count
 from macs.detector.formats import choose_format
 from macs.detector.verdicts import control_false_discoveries
@@ -22,13 +24,15 @@ from macs.detector.verdicts import control_false_discoveries
 def predict(
     *paths: str,
     detector: Path,
-    out: Path | None = None,
+    out: str | None = None,
     format: str | None = None,
     threshold: float | None = None,
     fdr: float | None = None,
     provider: Provider = None,
     net: str | None = None,
     score: str | None = None,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
     hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
@@ -39,15 +43,18 @@ def predict(
 
         macs predict photos/ --detector detector.safetensors
         macs predict 'photos/**/*.jpg' more.npy --detector detector.safetensors --out verdicts.csv
+        macs predict s3://bucket/photos/ --detector detector.onnx --engine ray --out s3://bucket/verdicts/
 
     Parameters
     ----------
     paths
-        Images, folders (with all folders inside), globs in quotes, or .npy files of uint8 images N x H x W x 3.
+        Images, folders (with all folders inside), globs in quotes, .npy files of uint8 images N x H x W x 3, WebDataset
+        shards (.tar), Parquet files of encoded images, or URLs of any of these but .npy, in a store that fsspec knows.
     detector
         File from `macs calibrate`, or from `macs export`; the latter runs without torch.
     out
-        File for the results; its suffix gives the format: .csv, .jsonl, .parquet or .txt.
+        File for the results; its suffix gives the format: .csv, .jsonl, .parquet or .txt. With --engine ray, a folder
+        or a URL, for one Parquet file per 500 images.
     format
         table, csv, jsonl, parquet, or your own as module:Name [default: table on a terminal, csv elsewhere].
     threshold
@@ -59,6 +66,11 @@ def predict(
         A network of your own, as module:Class; no other module that the file names is imported.
     score
         A score of your own, likewise.
+    engine
+        local: this process. ray: tasks of a Ray cluster with --threads CPUs each (default 1), for an exported detector;
+        the same command continues a job that was interrupted.
+    address
+        For --engine ray: an existing cluster, as HOST:PORT or auto [default: $RAY_ADDRESS, else this machine].
     json
         Print JSON lines, as --format jsonl does.
     """
@@ -66,9 +78,16 @@ def predict(
 
     if not paths:
         raise MacsError("Name at least one image, folder, glob or .npy file.")
-    form = choose_format("jsonl" if json and format is None else format, out, sys.stdout.isatty())
-    if out is not None:
-        output_file(out, inputs=[detector, *paths])
+    if engine == "ray":
+        return _on_ray(paths, detector, out, format, threshold, fdr, (provider, net, score), address, hardware)
+    if address is not None:
+        raise MacsError("--address is for --engine ray; add that, or leave --address out.")
+    if out is not None and is_url(out):
+        raise MacsError(f"{out} is a URL, which --engine ray writes to; name a file, or add --engine ray.")
+    file_out = None if out is None else Path(out)
+    form = choose_format("jsonl" if json and format is None else format, file_out, sys.stdout.isatty())
+    if file_out is not None:
+        output_file(file_out, inputs=[detector, *paths])
     file = detector_file(detector, net, score, provider, hardware)
     check_promise(file.label.calibration, threshold, fdr)
     rows = file.open().predict_files(paths, threshold=threshold)
@@ -78,14 +97,55 @@ def predict(
     with progress(shown=out is not None or not sys.stdout.isatty()) as update:
         rows = read.through(rows, lambda: update(read))
         counted = count.through(rows if fdr is None else control_false_discoveries(rows, fdr))
-        if out is not None:
-            write_atomically(out, lambda temporary: form.write_file(counted, temporary))
+        if file_out is not None:
+            write_atomically(file_out, lambda temporary: form.write_file(counted, temporary))
         else:
             form.write_stream(counted, sys.stdout)
     if out is not None:
         tell(f"{out} holds {count}.")
     elif count.failed:
         tell(f"{count.failed:,} of {count.rows:,} images could not be read; their rows say why.")
+    if count.failed:
+        sys.exit(1)
+    return None
+
+
+def _on_ray(
+    paths: tuple[str, ...],
+    detector: Path,
+    out: str | None,
+    format: str | None,
+    threshold: float | None,
+    fdr: float | None,
+    own: tuple[object, ...],
+    address: str | None,
+    hardware: Hardware,
+) -> None:
+    from macs.detector.ray_predict import predict_on_ray
+
+    if detector.suffix != ".onnx":
+        raise MacsError(f"--engine ray runs an exported detector; make one from {detector} with: macs export.")
+    if out is None:
+        raise MacsError("--engine ray writes Parquet files; name a folder or a URL for them with --out.")
+    if format not in (None, "parquet"):
+        raise MacsError(f"--engine ray writes Parquet files, not {format}; leave --format out.")
+    if fdr is not None:
+        raise MacsError("A false discovery rate is about all images together, which --engine ray never holds; drop it.")
+    if any(own):
+        raise MacsError("--engine ray runs an exported detector on CPUs; leave --provider, --net and --score out.")
+    detector_file(detector, None, None, None, hardware)  # a file that is no detector is refused here
+    with progress(shown=True) as heard:
+        threads = hardware.threads or 1
+        count = predict_on_ray(
+            detector,
+            paths,
+            out,
+            threshold=threshold,
+            threads=threads,
+            address=address,
+            heard=lambda count, before: heard(count),
+        )
+    tell(f"{out} holds {count}.")
     if count.failed:
         sys.exit(1)
 

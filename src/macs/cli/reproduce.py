@@ -1,5 +1,6 @@
 """`macs reproduce`: the tables and figures of the paper."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +20,7 @@ from macs.cli._app import (
     show,
     whole_number,
 )
+from macs.cli._engines import SERIAL, EngineOptions
 from macs.core.errors import MacsError
 from macs.core.files import kind_of, output_folder, user_path
 
@@ -40,6 +42,7 @@ def reproduce(
     dropout: float | None = None,
     fpr_rule: FprRuleOption = "first",
     dry_run: Annotated[bool, Flag] = False,
+    engine: EngineOptions = SERIAL,
     hardware: HardwareOptions = ANY_HARDWARE,
     data: Data = None,
     json: Json = False,
@@ -113,9 +116,11 @@ def reproduce(
         estimate = plan(setup, parts, only, seeds)
         return show(estimate, estimate.as_dict(), json)
 
+    from macs.experiments.engine import SerialEngine
     from macs.paper.reproduction import reproduce as run
 
-    outcome = run(setup, parts, only, seeds, fpr_rule)
+    runner = engine.make(data, SerialEngine(data, sys.stderr.isatty()))
+    outcome = run(setup, parts, only, seeds, fpr_rule, engine=runner)
 
     from rich.console import Group
 

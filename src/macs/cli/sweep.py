@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from cyclopts import Parameter
 
 from macs.cli._app import ANY_HARDWARE, Data, FprRuleOption, HardwareOptions, Json, Several, Whole, app, show
+from macs.cli._engines import SERIAL, EngineOptions
 from macs.cli.train import RecipeFile, finetuning_from, options_from
 from macs.core.console import warn
 from macs.core.errors import MacsError
@@ -33,6 +34,7 @@ def sweep(
     choose: Literal["validation", "test"] = "validation",
     fpr_rule: FprRuleOption = "first",
     run: str | None = None,
+    engine: EngineOptions = SERIAL,
     hardware: HardwareOptions = ANY_HARDWARE,
     data: Data = None,
     json: Json = False,
@@ -42,6 +44,7 @@ def sweep(
     The same command continues an interrupted sweep; nothing is computed twice.
 
         macs sweep --id cifar10 --outliers 300k --checkpoint classifier.pt --ood svhn textures --seeds 0 1 2
+        macs sweep --id cifar10 --outliers 300k --checkpoint classifier.pt --engine ray --threads 1
 
     Parameters
     ----------
@@ -63,6 +66,7 @@ def sweep(
         Folder to write [default: a folder in runs/ with a descriptive name].
     """
     from macs.data import load
+    from macs.experiments.engine import SerialEngine
     from macs.experiments.margins import check_grid, held_out, usual_margins
     from macs.training.runs import run_name
 
@@ -77,6 +81,7 @@ def sweep(
     share_or_count = validation if validation < 1 else int(validation)
     name = run_name(wanted.id, "sweep", wanted.net, wanted.method)
     folder = output_folder(Path("runs") / name if run is None else run)
+    runner = engine.make(data, SerialEngine())
     preparation = wanted.preparation
     train, val = held_out(wanted.id, share_or_count, data, preparation=preparation)
     outliers, other_outliers = held_out(
@@ -103,6 +108,7 @@ def sweep(
         recipe=wanted.recipe,
         choose=choose,
         fpr_rule=fpr_rule,
+        engine=runner,
     )
     files = result.write()
     show(result, {**result.as_dict(), "files": list(map(str, files))}, json)

@@ -1,14 +1,29 @@
 """`macs pretrain` and `macs finetune`, whose options are the fields of TrainingOptions and Recipe."""
 
+import os
 import shlex
-from dataclasses import InitVar, asdict, field, make_dataclass
+import sys
+from contextlib import AbstractContextManager
+from dataclasses import InitVar, asdict, dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import docstring_parser
 from cyclopts import Parameter
 
-from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, app, ood_sets_for, show, whole_number
+from macs.cli._app import (
+    ANY_HARDWARE,
+    Data,
+    Flag,
+    Hardware,
+    HardwareOptions,
+    Json,
+    Whole,
+    app,
+    ood_sets_for,
+    show,
+    whole_number,
+)
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import same_path, user_path
@@ -67,6 +82,34 @@ Broken = Annotated[
 RecipeFile = Annotated[Path | None, Parameter(help="A recipe.toml to start from; options given here override it.")]
 
 
+@dataclass(frozen=True)
+class Devices:
+    """The options of a training on several devices."""
+
+    devices: Whole = 1
+    """Devices of this machine that train together, with one process each: GPUs, or processes that share the CPU. They
+    share out each batch; the result is that of one device up to rounding, dropout and batch norm (--sync-bn)."""
+
+    nodes: Whole = 1
+    """Machines that train together; start the same command on each."""
+
+    rendezvous: str | None = None
+    """HOST:PORT of one of the machines, where they all meet."""
+
+    def started(self, hardware: Hardware) -> AbstractContextManager[None]:
+        """Start the processes, wait for them and end; or, in a process that shall train, what to do that in."""
+        from macs.training.launching import after_the_first, start
+
+        code = start(self.devices, self.nodes, self.rendezvous, sys.argv[1:], cpu=hardware.device == "cpu")
+        if code is not None:
+            sys.exit(code)
+        return after_the_first()
+
+
+DevicesOptions = Annotated[Devices, Parameter(name="*")]
+ONE_DEVICE = Devices()
+
+
 @app.command
 def pretrain(
     *,
@@ -76,6 +119,7 @@ def pretrain(
     data: Data = None,
     broken: Broken = "stop",
     resume: Resume = False,
+    devices: DevicesOptions = ONE_DEVICE,
     hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
@@ -84,7 +128,8 @@ def pretrain(
     wanted = wanted_from(PRETRAINING_OPTIONS, recipe, options)
     if wanted.method != PRETRAINING_OPTIONS.method:
         raise MacsError(f"{recipe} is a recipe for {wanted.method}; use it with `macs finetune`, or name another.")
-    _train(wanted, run, data, broken, resume, json, from_scratch=True)
+    with devices.started(hardware):
+        _train(wanted, run, data, broken, resume, json, from_scratch=True)
 
 
 @app.command
@@ -96,6 +141,7 @@ def finetune(
     data: Data = None,
     broken: Broken = "stop",
     resume: Resume = False,
+    devices: DevicesOptions = ONE_DEVICE,
     hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
@@ -108,7 +154,9 @@ def finetune(
             --freeze backbone
     """
     hardware.use()
-    _train(finetuning_from(recipe, options), run, data, broken, resume, json, from_scratch=False)
+    wanted = finetuning_from(recipe, options)
+    with devices.started(hardware):
+        _train(wanted, run, data, broken, resume, json, from_scratch=False)
 
 
 def finetuning_from(file: Path | None, options: Any) -> TrainingOptions:
@@ -182,7 +230,8 @@ def _train(
     kept = next(epoch.epoch for epoch in history if epoch.kept)
     which = f", with the weights of epoch {kept} of {len(history)}" if recipe.keep == "best" else ""
     command = measuring(folder.path, wanted.id, data)
-    show(f"The run is in {folder.path}{which}; measure it with: {command}", value, as_json)
+    if os.environ.get("RANK", "0") == "0":  # of several processes, one speaks
+        show(f"The run is in {folder.path}{which}; measure it with: {command}", value, as_json)
 
 
 def measuring(run: Path, id: str, data: Path | None) -> str:

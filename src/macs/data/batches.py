@@ -17,7 +17,7 @@ from macs.core.registry import unknown
 from macs.data.ahead import map_ahead
 from macs.data.imageset import ImageSet
 from macs.data.reading import AHEAD
-from macs.data.transforms import Augment, augmented
+from macs.data.transforms import ALL, Augment, augmented
 
 Positions = NDArray[np.int64]
 ORDER, DRAW, CROP_IN, CROP_OUT, POOL, MIX = range(
@@ -28,8 +28,9 @@ ORDER, DRAW, CROP_IN, CROP_OUT, POOL, MIX = range(
 @dataclass(frozen=True)
 class RawBatch:
     images: Tensor  # uint8, n x H x W x 3, augmented
-    labels: Tensor  # int64, n
+    labels: Tensor  # int64, one per image of the whole batch
     outliers: Tensor  # uint8, m x H x W x 3, augmented; m is 0 without outliers
+    outlier_count: int  # in the whole batch
 
 
 def steps_per_epoch(train: ImageSet, batch_in: int, epoch_size: int = 0) -> int:
@@ -49,8 +50,9 @@ def training_batches(
     balance: bool = False,
     augment: Augment = "auto",
     jitter: float = 0.0,
+    part: slice = ALL,
 ) -> Iterator[RawBatch]:
-    """One epoch of batches."""
+    """One epoch of batches, or a part of each batch: the same images and crops as in the whole one."""
     if augment not in get_args(Augment):
         raise unknown("augmentation", augment, list(get_args(Augment)))
     labels = labels_of(train)
@@ -58,11 +60,13 @@ def training_batches(
 
     def batch(step: int) -> RawBatch:
         index, index_out = drawn[step]
-        images = augmented(train, index, augment, generator(seed, epoch, CROP_IN, step), jitter)
+        images = augmented(train, index, augment, generator(seed, epoch, CROP_IN, step), jitter, part)
         extra = np.empty((0, *train.pixels.shape[1:]), np.uint8)
         if outliers is not None:
-            extra = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step), jitter)
-        return RawBatch(torch.from_numpy(images), torch.from_numpy(labels[index]), torch.from_numpy(extra))
+            extra = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step), jitter, part)
+        return RawBatch(
+            torch.from_numpy(images), torch.from_numpy(labels[index]), torch.from_numpy(extra), len(index_out)
+        )
 
     return map_ahead(batch, range(len(drawn)), threads=1, ahead=AHEAD)
 

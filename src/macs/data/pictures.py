@@ -23,6 +23,10 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", "
 class Undecodable(Exception):
     """Why a picture cannot be read, in half a sentence."""
 
+    def of(self, name: object) -> MacsError:
+        """The whole sentence, about the picture of this name."""
+        return MacsError(f"Cannot read the image {name}: {self}; replace the file or remove it.")
+
 
 def open_rgb(path: Path, enough: int = 0) -> Image.Image:
     """The first frame of a file as RGB, turned upright by its EXIF orientation.
@@ -34,7 +38,7 @@ def open_rgb(path: Path, enough: int = 0) -> Image.Image:
     try:
         return decode_rgb(path, enough)
     except Undecodable as error:
-        raise MacsError(f"Cannot read the image {path}: {error}; replace the file or remove it.") from None
+        raise error.of(path) from None
 
 
 def decode_rgb(source: Path | BinaryIO, enough: int = 0, most: int | None = None) -> Image.Image:

@@ -83,7 +83,7 @@ class Preparation:
         """The same of an image file."""
         return self(open_rgb(path, self._enough))
 
-    def decode(self, content: bytes, most: int) -> NDArray[np.uint8]:
+    def decode(self, content: bytes, most: int | None = None) -> NDArray[np.uint8]:
         """The same of the bytes of an image file, of at most `most` pixels; Undecodable says why it cannot be."""
         return self(decode_rgb(io.BytesIO(content), self._enough, most))
 

@@ -1,4 +1,4 @@
-"""Files, folders, globs and .npy files -> images, one after the other.
+"""Files, folders, globs, .npy files, shards and URLs -> images, one after the other.
 
 A folder is listed piece by piece, so that a million files take no more memory than a thousand.
 """
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
 from macs.core.files import kind_of, user_path
-from macs.data.pictures import SUFFIXES
+from macs.data.pictures import SUFFIXES, Undecodable
 from macs.data.pixels import Pixels, picture
 from macs.data.preparation import Preparation
+from macs.data.stores import SHARDS, content_of, found_in, is_url, pictures_in, store_of
 from macs.data.walking import entries, is_folder, printable_name, walk
 
 
@@ -46,6 +47,10 @@ def find_images(paths: str | Path | Iterable[str | Path]) -> Iterator[Item]:
 
 
 def _items(path: str) -> Iterator[Item]:
+    if is_url(path):
+        for url in found_in(store_of(path)):
+            yield from _remote(url)
+        return
     whole = user_path(path)
     if not os.path.lexists(whole) and any(sign in path for sign in "*?["):
         wild = next(i for i, part in enumerate(whole.parts) if any(sign in part for sign in "*?["))
@@ -62,6 +67,8 @@ def _items_at(path: Path) -> Iterator[Item]:
                 yield _failure(image, trouble) if trouble else _picture(image)
         elif path.suffix == ".npy":
             yield from _rows(path)
+        elif path.suffix in SHARDS:
+            yield from _remote(str(path))
         else:
             yield _picture(path)
     except MacsError as error:
@@ -92,6 +99,25 @@ def _matches(folder: Path, pattern: tuple[str, ...]) -> Iterator[Path]:
 
 def _picture(path: Path) -> Item:
     return Item(printable_name(path), lambda preparation: preparation.read(path))
+
+
+def _remote(url: str) -> Iterator[Item]:
+    """The image at a URL, or those in a shard; an image of its own is fetched by the thread that decodes it."""
+    if url.lower().endswith(SHARDS):
+        try:
+            for name, content in pictures_in(url):
+                yield Item(name, partial(_decoded, content, name))
+        except MacsError as error:
+            yield _failure(url, str(error))
+    else:
+        yield Item(url, lambda preparation: _decoded(content_of(url), url, preparation))
+
+
+def _decoded(content: bytes, name: str, preparation: Preparation) -> NDArray[np.uint8]:
+    try:
+        return preparation.decode(content)
+    except Undecodable as error:
+        raise error.of(name) from None
 
 
 def _rows(path: Path) -> Iterator[Item]:

@@ -16,21 +16,49 @@ import torch
 from torch import Tensor, nn
 
 from macs.core.errors import MacsError
+from macs.core.processes import ALONE, Processes
 from macs.core.registry import Registry, modules_in, unknown, users_code
 from macs.core.settings import check
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Augmented images and outliers, each N x 3 x H x W with pixels in [0, 1]; their numbers may differ."""
+    """Augmented images and outliers, each N x 3 x H x W with pixels in [0, 1]; their numbers may differ.
+
+    Where several processes train one network, each has its own rows of the batch, and a loss is that of all rows:
+    `of_all_images` and `of_all_outliers` take values of this process's rows, such as logits, to those of all.
+    """
 
     images: Tensor
     labels: Tensor
     outliers: Tensor
+    processes: Processes = ALONE
+    of_all: tuple[Tensor, int] | None = None  # the labels of all processes, and how many outliers these have
+
+    @classmethod
+    def part(cls, processes: Processes, images: Tensor, all_labels: Tensor, outliers: Tensor, count: int) -> Self:
+        """The rows of a process in a batch with these labels and so many outliers."""
+        return cls(images, all_labels[processes.part], outliers, processes, (all_labels, count))
+
+    @property
+    def all_labels(self) -> Tensor:
+        """The labels of the images of all processes."""
+        return self.labels if self.of_all is None else self.of_all[0]
+
+    @property
+    def outlier_count(self) -> int:
+        """The number of outliers of all processes."""
+        return len(self.outliers) if self.of_all is None else self.of_all[1]
+
+    def of_all_images(self, own: Tensor) -> Tensor:
+        return self.processes.gathered(own, len(self.all_labels))
+
+    def of_all_outliers(self, own: Tensor) -> Tensor:
+        return self.processes.gathered(own, self.outlier_count)
 
 
 class Step(NamedTuple):
-    """The loss to minimise, and the logits from which the metrics of the epoch are computed.
+    """The loss to minimise, and the logits, of all rows, from which the metrics of the epoch are computed.
 
     A method whose fields change from step to step adds itself with their new values; a run that is resumed has them.
     """
@@ -71,8 +99,9 @@ class Method:
 
     def step(self, net: nn.Module, batch: Batch) -> Step:
         """ID images and outliers in one forward pass, then the loss."""
-        logits_in, logits_out = forward_together(net, batch.images, batch.outliers)
-        return Step(self.loss(logits_in, batch.labels, logits_out), logits_in, logits_out)
+        own_in, own_out = forward_together(net, batch.images, batch.outliers)
+        logits_in, logits_out = batch.of_all_images(own_in), batch.of_all_outliers(own_out)
+        return Step(self.loss(logits_in, batch.all_labels, logits_out), logits_in, logits_out)
 
     def loss(self, logits_in: Tensor, labels: Tensor, logits_out: Tensor) -> Tensor:
         raise TypeError(f"{type(self).__name__} defines neither `loss` nor `step`")
@@ -85,7 +114,7 @@ def guarded(method: Method) -> AbstractContextManager[None]:
     return nullcontext() if ours else users_code(f"The method {kind.__name__} failed")
 
 
-def check_step(step: Any, method: Method) -> None:
+def check_step(step: Any, method: Method, batch: Batch | None = None) -> None:
     """Refuse a wrong step: it must be a loss, which is one number with a gradient, and two sets of logits."""
     complete = isinstance(step, Step) and all(isinstance(part, Tensor) for part in step[:3])
     if not complete or step.loss.numel() != 1 or not step.loss.requires_grad:
@@ -94,6 +123,11 @@ def check_step(step: Any, method: Method) -> None:
         )
     if step.method is not None and type(step.method) is not type(method):
         raise MacsError(f"The method {type(method).__name__} must be followed by one of its kind, with other settings.")
+    if batch is not None and batch.processes.count > 1 and len(step.logits_in) != len(batch.all_labels):
+        raise MacsError(
+            f"The method {type(method).__name__} computes its loss from the images of one process; gather the logits "
+            "with batch.of_all_images and batch.of_all_outliers, or train on one device."
+        )
 
 
 method: Registry[type[Method]] = Registry("macs.methods", "method")

@@ -67,22 +67,26 @@ class DistributionAugmentedLearning(Method):
 
     def step(self, net: nn.Module, batch: Batch) -> Step:
         with nets.last_linear(net) as last:
-            logits_in, logits_out = forward_together(net, batch.images, batch.outliers)
+            own_in, own_out = forward_together(net, batch.images, batch.outliers)
         weights = last[0][0].weight.float()
-        shift, size = self.search(logits_out.detach(), weights.detach())
-        worst = logits_out + linear(shift, weights)
-        loss = cross_entropy(logits_in, batch.labels) + self.weight * outlier_exposure(worst)
+        start = torch.rand(batch.outlier_count, weights.shape[1], device=own_out.device)
+        start = batch.processes.common(start)[batch.processes.part]
+        shift, sizes = self.search(own_out.detach(), weights.detach(), 1e-4 * start)
+        size = batch.of_all_outliers(sizes).mean().item()
+        worst = batch.of_all_outliers(own_out + linear(shift, weights))
+        logits_in, logits_out = batch.of_all_images(own_in), batch.of_all_outliers(own_out)
+        loss = cross_entropy(logits_in, batch.all_labels) + self.weight * outlier_exposure(worst)
         gamma = min(max(self.gamma - self.beta * (self.rho - size), 0.0), self.gamma_max)
         return Step(loss, logits_in, logits_out, replace(self, gamma=gamma))
 
-    def search(self, logits: Tensor, weights: Tensor) -> tuple[Tensor, float]:
-        """The shift p of the features of each outlier, and mean |p| before the last step."""
-        shift = 1e-4 * torch.rand(len(logits), weights.shape[1], device=logits.device)
-        size = shift.new_zeros(())
+    def search(self, logits: Tensor, weights: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """The shift p of the features of each outlier, from a first one on, and mean |p| before the last step."""
+        sizes = shift.new_zeros(len(shift))
         for _ in range(self.steps):
             shift.requires_grad_(True)
-            size = shift.abs().mean()
-            (slope,) = torch.autograd.grad(outlier_exposure(logits + linear(shift, weights)) - self.gamma * size, shift)
+            sizes = shift.abs().mean(1)
+            gain = outlier_exposure(logits + linear(shift, weights)) - self.gamma * sizes.mean()
+            (slope,) = torch.autograd.grad(gain, shift)
             length = slope.norm(dim=1, keepdim=True)
             shift = shift.detach() + self.strength * torch.where(length > 0, slope / length, 0.0)
-        return shift, size.item()
+        return shift, sizes.detach()

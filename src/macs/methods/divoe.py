@@ -35,17 +35,22 @@ class DiversifiedOutlierExposure(Method):
     changes_pixels = True
 
     def step(self, net: nn.Module, batch: Batch) -> Step:
-        count = int(len(batch.outliers) * self.share)
-        harder = self.extrapolate(net, batch.outliers[:count])
+        processes, whole = batch.processes, int(batch.outlier_count * self.share)
+        count = len(range(whole)[processes.part])  # those of this process
+        start = processes.common(noise(batch.outliers, whole, self.eps))[processes.part]
+        harder = self.extrapolate(net, batch.outliers[:count], start)
         return super().step(net, replace(batch, outliers=torch.cat([harder, batch.outliers[count:]])))
 
     def loss(self, logits_in: Tensor, labels: Tensor, logits_out: Tensor) -> Tensor:
         return cross_entropy(logits_in, labels) + self.weight * outlier_exposure(logits_out)
 
-    def extrapolate(self, net: nn.Module, outliers: Tensor) -> Tensor:
-        """The outliers moved inside their eps ball to where the network's prediction is farthest from uniform."""
+    def extrapolate(self, net: nn.Module, outliers: Tensor, start: Tensor) -> Tensor:
+        """The outliers moved inside their eps ball to where the network's prediction is farthest from uniform.
+
+        `start` is how far each pixel is moved at first.
+        """
         size = self.eps / 4 if self.step_size is None else self.step_size
-        moved = (outliers + torch.empty_like(outliers).uniform_(-self.eps, self.eps)).clamp(0, 1)
+        moved = (outliers + start).clamp(0, 1)
         was_training = net.training
         net.eval()
         for _ in range(self.steps):
@@ -56,3 +61,11 @@ class DiversifiedOutlierExposure(Method):
             moved = torch.minimum(torch.maximum(moved, outliers - self.eps), outliers + self.eps).clamp(0, 1)
         net.train(was_training)
         return moved
+
+
+def noise(images: Tensor, count: int, eps: float) -> Tensor:
+    """Uniformly random points of the eps ball for so many images of this size and memory layout."""
+    last = images.is_contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last if last else torch.contiguous_format
+    shape = (count, *images.shape[1:])
+    return torch.empty(shape, device=images.device, memory_format=layout).uniform_(-eps, eps)

@@ -37,7 +37,8 @@ class EnergyBounded(Method):
             return self
         was_training = net.training
         net.eval()
-        mean_in, mean_out = (energy(net(images).float()).mean().item() for images in (batch.images, batch.outliers))
+        mean_in = batch.of_all_images(energy(net(batch.images).float())).mean().item()
+        mean_out = batch.of_all_outliers(energy(net(batch.outliers).float())).mean().item()
         net.train(was_training)
         return replace(
             self,

@@ -38,26 +38,33 @@ class MixtureOutlierExposure(Method):
     def step(self, net: nn.Module, batch: Batch) -> Step:
         partner = torch.arange(len(batch.outliers), device=batch.labels.device) % len(batch.images)
         alpha = self.alpha if self.alpha is not None else {"mixup": 1.0, "cutmix": 2.0}[self.mix]
-        lam = torch.distributions.Beta(alpha, alpha).sample().item()
-        mixed, lam = {"mixup": mixup, "cutmix": cutmix}[self.mix](batch.images[partner], batch.outliers, lam)
+        drawn = torch.distributions.Beta(alpha, alpha).sample()
+        lam = batch.processes.common(drawn.to(batch.images.device)).item()
+        if self.mix == "mixup":
+            mixed = mixup(batch.images[partner], batch.outliers, lam)
+        else:
+            centre = torch.tensor([int(torch.randint(edge, ())) for edge in batch.images.shape[-2:]])
+            y, x = batch.processes.common(centre.to(batch.images.device)).tolist()
+            mixed, lam = cutmix(batch.images[partner], batch.outliers, lam, y, x)
         if self.joint:
             logits_in, logits_mixed = forward_together(net, batch.images, mixed)
         else:
             logits_in, logits_mixed = net(batch.images).float(), net(mixed).float()
-        towards_class = cross_entropy(logits_mixed, batch.labels[partner])
+        logits_in, logits_mixed = batch.of_all_images(logits_in), batch.of_all_outliers(logits_mixed)
+        towards_class = cross_entropy(logits_mixed, batch.of_all_outliers(batch.labels[partner]))
         soft = lam * towards_class + (1 - lam) * outlier_exposure(logits_mixed)
-        return Step(cross_entropy(logits_in, batch.labels) + self.beta * soft, logits_in, logits_mixed)
+        known = cross_entropy(logits_in, batch.all_labels)
+        return Step(known + self.beta * soft, logits_in, logits_mixed)
 
 
-def mixup(images: Tensor, outliers: Tensor, lam: float) -> tuple[Tensor, float]:
-    return lam * images + (1 - lam) * outliers, lam
+def mixup(images: Tensor, outliers: Tensor, lam: float) -> Tensor:
+    return lam * images + (1 - lam) * outliers
 
 
-def cutmix(images: Tensor, outliers: Tensor, lam: float) -> tuple[Tensor, float]:
-    """Paste one patch of every outlier; the border may cut it off, so lam is returned as the share of x left."""
+def cutmix(images: Tensor, outliers: Tensor, lam: float, y: int, x: int) -> tuple[Tensor, float]:
+    """Paste one patch of every outlier around (x, y); the border may cut it off, so lam is returned as what is left."""
     height, width = images.shape[-2:]
     cut_height, cut_width = int(height * math.sqrt(1 - lam)), int(width * math.sqrt(1 - lam))
-    y, x = (int(torch.randint(edge, ())) for edge in (height, width))
     top, bottom = max(y - cut_height // 2, 0), min(y + cut_height // 2, height)
     left, right = max(x - cut_width // 2, 0), min(x + cut_width // 2, width)
     mixed = images.clone()

@@ -40,9 +40,9 @@ class ConfidenceControl(Method):
             return self
         was_training = net.training
         net.eval()
-        correct = net(batch.images).argmax(1) == batch.labels
+        correct = (net(batch.images).argmax(1) == batch.labels).float()
         net.train(was_training)
-        return replace(self, accuracy=correct.float().mean().item())
+        return replace(self, accuracy=batch.of_all_images(correct).mean().item())
 
     def loss(self, logits_in: Tensor, labels: Tensor, logits_out: Tensor) -> Tensor:
         if self.accuracy is None:

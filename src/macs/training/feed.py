@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from macs import nets
 from macs.core.devices import device_of
+from macs.core.processes import ALONE, Processes
 from macs.data import ImageSet
 from macs.data.batches import MIX, Positions, draws, generator, labels_of, to_float, training_batches
 from macs.data.transforms import Augment
@@ -37,13 +38,14 @@ def feed(
     recipe: Recipe,
     epochs: range,
     progress: bool,
+    processes: Processes = ALONE,
 ) -> tuple[nn.Module, Batches]:
     """What a training step runs, and the batches that it runs on in the epochs to come; `model` is fabric's `net`."""
     if epochs and features_suffice(net, method, recipe, train.size):
         head = fabric.setup_module(last_layer(net, train.size))
-        return head, feature_batches(net, train, outliers, recipe, epochs, progress)
+        return head, feature_batches(net, train, outliers, recipe, epochs, progress, processes)
     in_parts = InParts(model, recipe.accumulate) if recipe.accumulate > 1 else model
-    return in_parts, pixel_batches(in_parts, net, train, outliers, recipe, fabric.device)
+    return in_parts, pixel_batches(in_parts, net, train, outliers, recipe, fabric.device, processes)
 
 
 def pixel_batches(
@@ -53,18 +55,19 @@ def pixel_batches(
     outliers: ImageSet | None,
     recipe: Recipe,
     device: torch.device,
+    processes: Processes = ALONE,
 ) -> Batches:
     """Batches of augmented pixels in [0, 1] on the device, with the outliers that the recipe chooses and mixes."""
 
     @lru_cache(maxsize=1)  # the first epoch is begun twice: for its first batch, and for good
     def sampled(number: int) -> ImageSet | None:
-        return None if outliers is None else outliers_of(number, net, train, outliers, recipe)
+        return None if outliers is None else outliers_of(number, net, train, outliers, recipe, processes)
 
-    def mixed(pixels: Tensor, number: int, step: int) -> Tensor:
-        if recipe.outlier_mix == "none" or not len(pixels):
+    def mixed(pixels: Tensor, number: int, step: int, count: int) -> Tensor:
+        if recipe.outlier_mix == "none" or not count:
             return pixels
         with nets.running(net, pixels):
-            return diverse_mix(model, pixels, generator(recipe.seed, number, MIX, step))
+            return diverse_mix(model, pixels, generator(recipe.seed, number, MIX, step), processes, count)
 
     def epoch(number: int) -> Iterator[Batch]:
         raw = training_batches(
@@ -78,21 +81,30 @@ def pixel_batches(
             balance=recipe.balance,
             augment=augmentation(recipe),
             jitter=recipe.jitter,
+            part=processes.part,
         )
         for step, batch in enumerate(raw):
-            extra = mixed(to_float(batch.outliers, device), number, step)
-            yield Batch(to_float(batch.images, device), batch.labels.to(device), extra)
+            images, extra = to_float(batch.images, device), to_float(batch.outliers, device)
+            extra = mixed(extra, number, step, batch.outlier_count)
+            yield Batch.part(processes, images, batch.labels.to(device), extra, batch.outlier_count)
 
     return epoch
 
 
 def feature_batches(
-    net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: Recipe, epochs: Iterable[int], progress: bool
+    net: nn.Module,
+    train: ImageSet,
+    outliers: ImageSet | None,
+    recipe: Recipe,
+    epochs: Iterable[int],
+    progress: bool,
+    processes: Processes = ALONE,
 ) -> Batches:
     """Batches of the same images as their features, on the network's device, for these epochs.
 
-    Only images that are drawn in one of the epochs pass through the network.
+    Only images that this process has in one of the epochs pass through the network.
     """
+    part = processes.part
 
     def drawn(number: int) -> list[tuple[Positions, Positions]]:
         return draws(
@@ -108,13 +120,16 @@ def feature_batches(
 
     needed = [step for number in epochs for step in drawn(number)]
     labels = torch.from_numpy(labels_of(train))
-    known = _features(net, train, [index for index, _ in needed], recipe, progress)
-    others = known if outliers is None else _features(net, outliers, [index for _, index in needed], recipe, progress)
+    known = _features(net, train, [index[part] for index, _ in needed], recipe, progress)
+    others = known
+    if outliers is not None:
+        others = _features(net, outliers, [index[part] for _, index in needed], recipe, progress)
 
     def epoch(number: int) -> Iterator[Batch]:
         for index, index_out in drawn(number):
-            features = known(index)
-            yield Batch(features, labels[index].to(features.device), others(index_out))
+            features = known(index[part])
+            all_labels = labels[index].to(features.device)
+            yield Batch.part(processes, features, all_labels, others(index_out[part]), len(index_out))
 
     return epoch
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from macs import nets
+from macs.core.processes import ALONE, Processes
 from macs.data import ImageSet
 from macs.methods import Method
 from macs.training.recipe import Recipe
@@ -26,8 +27,10 @@ class Journal:
         recipe: Recipe,
         train: ImageSet,
         others: Sequence[ImageSet | None],  # outliers and validation images
+        processes: Processes = ALONE,  # of which the first writes to the folder
     ) -> None:
-        self.folder, self.net, self.optimizer, self.recipe = folder, net, optimizer, recipe
+        self.folder, self.net, self.optimizer, self.recipe = folder if processes.first else None, net, optimizer, recipe
+        self.processes = processes.count
         self.images = images_of(train, *others) if folder else {}
         self.history: list[Epoch] = []
         self.best: Weights | None = {} if recipe.keep == "best" else None
@@ -37,14 +40,14 @@ class Journal:
         if self.folder is None or not self.folder.state_file.exists():
             return None
         method, self.history, self.best = restore(
-            self.folder, self.net, self.optimizer, method, self.recipe, self.images, self.best
+            self.folder, self.net, self.optimizer, method, self.recipe, self.images, self.best, self.processes
         )
         return method
 
     def save(self, method: Method) -> None:
         """Write everything that is needed to continue from here."""
         if self.folder:
-            state = state_of(self.net, self.optimizer, method, self.history, self.images, self.best)
+            state = state_of(self.net, self.optimizer, method, self.history, self.images, self.best, self.processes)
             self.folder.save_state(state)
 
     def add(self, epoch: Epoch, method: Method) -> None:

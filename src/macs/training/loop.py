@@ -7,16 +7,15 @@ with the same bits as one that was not, and no state of a random generator has t
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins import MixedPrecision
 from torch import nn
 
 from macs import methods, nets
-from macs.core.devices import best_device, channels_last, use_bf16
+from macs.core.devices import channels_last
 from macs.core.errors import MacsError
 from macs.core.files import user_path
 from macs.data import ImageSet
@@ -33,6 +32,7 @@ from macs.training.runs import Epoch, RunFolder
 from macs.training.sources import NOTHING, Held, load_images, load_start, spec_of
 from macs.training.spec import TrainingSpec
 from macs.training.tally import Tally
+from macs.training.together import average_norms, connect, share_start, together
 from macs.training.tuning import Tuning
 from macs.training.validation import validation_on
 
@@ -143,46 +143,42 @@ def _train(
     if on_epoch is not None and not callable(on_epoch):
         raise MacsError(f"on_epoch must be a function of an epoch and a network, not a {type(on_epoch).__name__}.")
     folder = RunFolder(user_path(run)) if run is not None else None
+    fabric, processes = connect(recipe, train, outliers)
     if folder:
-        folder.claim(spec_of(net, train, outliers, method, recipe, *held_out), resume)
+        processes.only_first(partial(folder.claim, spec_of(net, train, outliers, method, recipe, *held_out), resume))
     _adapt(net, train, recipe)
+    model, optimizer = fabric.setup(net, tuning.optimizer(fabric.device))
 
-    device = best_device()
-    bf16 = use_bf16(recipe.precision, device)
-    fabric = Fabric(
-        accelerator=device.type,
-        devices=1 if device.index is None else [device.index],
-        # As an object: by its name, Lightning would print a line about it.
-        plugins=MixedPrecision("bf16-mixed", device.type) if bf16 else None,
-    )
-    model, optimizer = fabric.setup(net, tuning.optimizer(device))
-
-    journal = Journal(folder, net, optimizer, recipe, train, (outliers, *held_out))
-    resumed = journal.resumed(method)
+    journal = Journal(folder, net, optimizer, recipe, train, (outliers, *held_out), processes)
+    resumed = share_start(processes, net, optimizer, journal, partial(journal.resumed, method))
     method = resumed or method
     epochs = range(len(journal.history), recipe.epochs)
-    model, batches = feed(fabric, model, net, train, outliers, method, recipe, epochs, show)
+    model, batches = feed(
+        fabric, model, net, train, outliers, method, recipe, epochs, show and processes.first, processes
+    )
     if not resumed:
         first = next(batches(0))
         with nets.running(net, first.images), methods.guarded(method):
-            method = method.prepare(model, first)
+            prepared = method.prepare(model, first)
+        method = processes.by_first(lambda: prepared)
         journal.save(method)
 
     steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
-    bar = TrainingProgress(methods.name_of(method), recipe.epochs, steps, show)
-    with bar, tuning.frozen.inside(net), torch.random.fork_rng():
+    bar = TrainingProgress(methods.name_of(method), recipe.epochs, steps, show and processes.first)
+    with bar, tuning.frozen.inside(net), together(net, processes, recipe.sync_bn), torch.random.fork_rng():
         for number in epochs:
-            torch.manual_seed(int(np.random.SeedSequence([recipe.seed, number]).generate_state(1)[0]))
+            torch.manual_seed(seed_of(recipe.seed, number, processes.rank))
             tally = Tally(number)
             model.train()
             for index, batch in enumerate(batches(number)):
                 rate = tuning.set_rates(optimizer, number * steps + index, steps)
                 with nets.running(net, batch.images), methods.guarded(method):
                     step = method.step(model, batch)
-                methods.check_step(step, method)
+                methods.check_step(step, method, batch)
                 method = step.method or method
                 optimizer.zero_grad()
                 fabric.backward(step.loss)
+                processes.average(weight.grad for weight in net.parameters() if weight.grad is not None)
                 optimizer.step()
                 tally.add(step, batch, rate)
                 if index % READ_EVERY == 0 or index == steps - 1:
@@ -190,17 +186,24 @@ def _train(
                     if not math.isfinite(epoch.loss):
                         raise MacsError(divergence(recipe, method, number, index, folder))
                     bar.step(epoch, index + 1)
+            average_norms(net, processes)
             net.eval()
             if validation:
-                epoch = validation.measured(epoch, net, method, recipe.precision)
+                epoch = processes.by_first(partial(validation.measured, epoch, net, method, recipe.precision))
             journal.add(epoch, method)
             bar.epoch(epoch)
             if on_epoch:
-                on_epoch(epoch, net)
+                processes.only_first(partial(on_epoch, epoch, net))
     net.eval()
     history = journal.close(train.classes)
     warn_of_guessing(history[-1].accuracy, len(train.classes), f"the training images of {train.name}")
     return history
+
+
+def seed_of(seed: int, epoch: int, rank: int) -> int:
+    """The seed of torch's random numbers in an epoch: dropout differs between processes that train together."""
+    key = [seed, epoch, rank] if rank else [seed, epoch]
+    return int(np.random.SeedSequence(key).generate_state(1)[0])
 
 
 def _adapt(net: nn.Module, train: ImageSet, recipe: Recipe) -> None:

@@ -16,19 +16,31 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from macs.core.processes import ALONE, Processes
+
 SHARPNESS = 4.0  # of the Beta distribution
 TEMPERATURE = 10.0  # of the energies
 
 
 @torch.no_grad()
-def diverse_mix(net: nn.Module, outliers: Tensor, random: np.random.Generator) -> Tensor:
-    """The outliers, each mixed with another one of the batch; the network ends in the mode that it was in."""
-    partner = torch.from_numpy(random.permutation(len(outliers))).to(outliers.device)
+def diverse_mix(
+    net: nn.Module,
+    outliers: Tensor,
+    random: np.random.Generator,
+    processes: Processes = ALONE,
+    count: int | None = None,
+) -> Tensor:
+    """The outliers, each mixed with another one of the batch; the network ends in the mode that it was in.
+
+    Where several processes have their own rows of the batch, it has `count` outliers; any two of them may be mixed.
+    """
+    count = len(outliers) if count is None else count
+    partner = torch.from_numpy(random.permutation(count)).to(outliers.device)
     was_training = net.training
     net.eval()
-    energies = net(outliers).float().logsumexp(1)
+    energies = processes.gathered(net(outliers).float().logsumexp(1), count)
     net.train(was_training)
     shares = torch.stack([energies, energies[partner]]).div(TEMPERATURE).softmax(0).double().cpu().numpy()
     drawn = np.asarray(random.beta(*(SHARPNESS * shares + 0.01)), np.float32)
-    weights = torch.from_numpy(drawn).to(outliers.device)[:, None, None, None]
-    return weights * outliers + (1 - weights) * outliers[partner]
+    weights = torch.from_numpy(drawn).to(outliers.device)[processes.part, None, None, None]
+    return weights * outliers + (1 - weights) * processes.gathered(outliers, count)[partner[processes.part]]

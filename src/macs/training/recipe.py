@@ -92,6 +92,10 @@ class Recipe:
     """How much the brightness, contrast and saturation of each training image change at random: by factors between
     1 - jitter and 1 + jitter."""
 
+    sync_bn: bool = False
+    """Where several devices train together, let batch norm see the images of all of them, as on one device, at the
+    cost of time; else each device's batch norm sees its own images, and the running statistics are averaged."""
+
     precision: Literal["auto", "bf16", "float32"] = "auto"
     """Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster than float32."""
 

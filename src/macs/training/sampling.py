@@ -16,6 +16,7 @@ import numpy as np
 from torch import nn
 
 from macs import scores
+from macs.core.processes import ALONE, Processes
 from macs.data import ImageSet
 from macs.data.batches import POOL, draw, generator, steps_per_epoch
 from macs.training.recipe import Recipe
@@ -23,14 +24,18 @@ from macs.training.recipe import Recipe
 POOL_SIZE = 4  # outliers in a pool for each one that an epoch takes
 
 
-def outliers_of(epoch: int, net: nn.Module, train: ImageSet, outliers: ImageSet, recipe: Recipe) -> ImageSet:
-    """The outliers from which an epoch draws."""
+def outliers_of(
+    epoch: int, net: nn.Module, train: ImageSet, outliers: ImageSet, recipe: Recipe, processes: Processes = ALONE
+) -> ImageSet:
+    """The outliers from which an epoch draws; the first of several processes ranks them for all."""
     if recipe.outlier_sampling == "random":
         return outliers
     wanted = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size) * recipe.batch_out
     size = min(len(outliers), POOL_SIZE * wanted)
     pool = np.sort(draw(len(outliers), size, generator(recipe.seed, epoch, POOL)))
-    confidences = scores.ask(net, outliers.subset(pool), "msp", recipe.precision).confidences
+    confidences = processes.by_first(
+        lambda: scores.ask(net, outliers.subset(pool), "msp", recipe.precision).confidences
+    )
     ranked = pool[np.argsort(-confidences, kind="stable")]
     first = int(recipe.outlier_quantile * size)
     return outliers.subset(np.sort(ranked[first : first + wanted]))

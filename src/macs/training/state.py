@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.fingerprint import fingerprint
@@ -18,6 +19,7 @@ from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder, epochs_from
 
 Weights = dict[str, Tensor]
+PROCESSES = "processes"  # the key for their number, where several train together
 
 
 def images_of(train: ImageSet, *others: ImageSet | None) -> dict[str, Any]:
@@ -33,6 +35,7 @@ def state_of(
     history: list[Epoch],
     images: dict[str, Any],
     best: Weights | None = None,
+    processes: int = 1,
 ) -> dict[str, Any]:
     """Everything needed to continue a training; `best` are the weights of its best epoch, if they are kept."""
     return {
@@ -42,6 +45,7 @@ def state_of(
         "history": [asdict(epoch) for epoch in history],
         **images,
         **({} if best is None else {"best": best}),
+        **({} if processes == 1 else {PROCESSES: processes}),
     }
 
 
@@ -53,6 +57,7 @@ def restore(
     recipe: Recipe,
     images: dict[str, Any],
     best: Weights | None = None,
+    processes: int = 1,
 ) -> tuple[Method, list[Epoch], Weights | None]:
     """Restore the state of a run and return its method, its history and the weights of its best epoch.
 
@@ -72,6 +77,11 @@ def restore(
         raise MacsError(
             f"Cannot resume from {folder.state_file}: {str(error).rstrip('.')}; start a new run in another folder."
         ) from None
+    if (before := saved.get(PROCESSES, 1)) != processes:
+        warn(
+            f"The run in {folder.path} was trained by {before} {'process' if before == 1 else 'processes'} so far and "
+            f"continues with {processes}: the last digits of its numbers may differ from those without this change."
+        )
     net.load_state_dict(saved["net"])
     optimizer.load_state_dict(saved["optimizer"])
     if not folder.finished:  # it may have been killed between writing the state and writing the metrics
@@ -80,7 +90,7 @@ def restore(
 
 
 def _check_keys(saved: Any, ours: dict[str, Any]) -> None:
-    if not isinstance(saved, dict) or saved.keys() != ours.keys():
+    if not isinstance(saved, dict) or saved.keys() - {PROCESSES} != ours.keys():
         raise MacsError("it is not the state of a run")
 
 

@@ -21,7 +21,7 @@ class Tally:
     @torch.no_grad()
     def add(self, step: Step, batch: Batch, rate: float) -> None:
         conf_in, conf_out = (confidence(logits) for logits in (step.logits_in, step.logits_out))
-        correct = (step.logits_in.argmax(dim=1) == batch.labels).sum()
+        correct = (step.logits_in.argmax(dim=1) == batch.all_labels).sum()
         parts = [step.loss, correct, conf_in.sum(), conf_out.sum(), mcd(conf_in, conf_out)]
         self.sums = self.sums.to(conf_in.device) + torch.stack([part.detach().float() for part in parts])
         self.steps += 1

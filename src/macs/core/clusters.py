@@ -1,0 +1,58 @@
+"""The connection to a Ray cluster: an existing one, or one that is started on this machine for this process."""
+
+import logging
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from macs.core.errors import MacsError
+
+TRIES = 5  # of a task whose worker or machine is lost
+
+
+def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
+    """Ray, connected to the cluster at an address, else at $RAY_ADDRESS, else to a new one on this machine.
+
+    `local` are settings of a new one, for ray.init. A connection that there is already stays.
+    """
+    if find_spec("ray") is None:
+        raise MacsError("The engine ray needs Ray: pip install 'macs-ood[ray]'.")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns about what a later version does
+    import ray
+
+    # Ray prints what happens to workers to standard output, where only results belong.
+    vars(import_module("ray._private.worker"))["print_to_stdstream"] = lambda *_, **__: None
+    if ray.is_initialized():
+        return ray
+    existing = address or os.environ.get("RAY_ADDRESS")
+    new = {"address": "local", "include_dashboard": False, **(local or {})}
+    try:
+        ray.init(**({"address": existing} if existing else new), logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        where = f"at {existing}" if existing else "on this machine"
+        raise MacsError(
+            f"There is no Ray cluster {where} ({first_line(error)}); check the address, or leave it out."
+        ) from None
+    return ray
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first, without a full stop."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def slots(ray: Any, cpus: float, gpus: float = 0.0) -> int:
+    """How many tasks with these needs the cluster has room for at a time; an error if for none."""
+    there = ray.cluster_resources()
+    room = int(there.get("CPU", 0) // cpus)
+    if gpus:
+        room = min(room, int(there.get("GPU", 0) / gpus))
+    if room < 1:
+        wanted = f"{cpus:g} CPUs and {gpus:g} GPUs" if gpus else f"{cpus:g} CPUs"
+        raise MacsError(
+            f"The Ray cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs, but a task needs "
+            f"{wanted}; ask for less with --threads and --gpus."
+        )
+    return room
