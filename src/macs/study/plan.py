@@ -1,0 +1,121 @@
+"""What the study trains: rows, the small grid that each row's settings are chosen from, and seeds.
+
+Every training starts from the same classifier and sees the same number of images. A row's learning rate and weights are
+chosen from its candidates with seed 0 on validation images and validation outliers; the other seeds then repeat the
+chosen candidate alone. The order of `trials` is the order of work: each row once, then the grids, then seed by seed, so
+that whatever is finished makes a table.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from macs.training.recipe import Recipe
+
+NET, ID = "wrn-40-2", "cifar10"
+OUTLIERS, VAL_OUTLIERS = "outliers_train.npy", "outliers_val.npy"  # in the data folder
+OOD = ("svhn", "textures", "places365", "cifar100")
+VALIDATION, VAL_IMAGES, TEST_IMAGES = 2000, 1000, 3000  # the first test images are for validation, later ones for rows
+OOD_IMAGES, FIT_IMAGES = 1000, 2000
+IMAGES = 2000  # ID images of a training, and as many outliers
+BASE = Recipe(epochs=1, epoch_size=IMAGES, batch_in=32, batch_out=32, dropout=0.0, lr=0.005, precision="float32")
+AS_IT_IS = Recipe(dropout=0.0, precision="float32")  # of the classifier that is not trained further
+RATES = (0.005, 0.01, 0.0025)  # the first is the one to begin with
+SCORES = (
+    *("msp", "maxlogit", "energy", "gen", "react", "ash", "scale", "knn", "vim", "mahalanobis", "relative-mahalanobis"),
+    *("energy+knn", "gen+knn", "energy+vim", "msp+vim", "energy+knn+vim"),
+)
+KEPT = ("msp", "energy", "knn", "energy+knn")  # scores whose confidences are stored
+SEEDS, MORE_SEEDS = (0, 1, 2), (3, 4)
+Settings = dict[str, float | str | bool]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training; `method` is empty for the starting classifier as it is."""
+
+    method: str
+    recipe: Recipe = BASE
+    outliers: int = 0  # how many of the auxiliary outliers there are to draw from; 0: all
+
+    @property
+    def seed(self) -> int:
+        return self.recipe.seed
+
+    @property
+    def name(self) -> str:
+        """A short name for a folder."""
+        return f"{self.method or 'plain'}-seed{self.seed}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The trial in plain values. Defaults of the recipe are left out, so that later hyper-parameters change nothing."""
+        usual, recipe = asdict(Recipe()), asdict(self.recipe)
+        changed = {key: value for key, value in recipe.items() if key != "options" and value != usual[key]}
+        return {
+            "method": self.method,
+            "settings": dict(self.recipe.options),
+            "recipe": changed,
+            "outliers": self.outliers,
+        }
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: a method, and the candidates among which its settings are chosen."""
+
+    name: str
+    title: str
+    method: str
+    settings: Settings = field(default_factory=dict)
+    others: tuple[Settings, ...] = ()  # further settings, tried at the first rate
+    ours: bool = False  # proposed here, not in a paper
+    main: bool = False  # five seeds instead of three
+
+    def candidates(self) -> list[Trial]:
+        """The trials with seed 0 among which the settings are chosen; the first comes first in the order of work."""
+        if not self.method:
+            return [Trial("", AS_IT_IS)]
+        rates = [self._trial(self.settings, rate) for rate in RATES]
+        return rates + [self._trial({**self.settings, **other}, RATES[0]) for other in self.others]
+
+    def _trial(self, settings: Settings, rate: float) -> Trial:
+        return Trial(self.method, replace(BASE, options=dict(settings), lr=rate))
+
+    def seeds(self) -> tuple[int, ...]:
+        return (0,) if not self.method else SEEDS + MORE_SEEDS * self.main
+
+
+ENERGY_HINGE: Settings = {"on": "energy", "variant": "hinge", "margin": 10.0, "margin_weight": 2.0}
+ROWS = (
+    Row("plain", "plain classifier", ""),
+    Row("oe", "OE", "oe", others=({"weight": 1.0},), main=True),
+    Row("macs-energy-hinge", "OE + pair hinge on energies (ours)", "macs", ENERGY_HINGE,
+        others=({"margin": 5.0, "margin_weight": 0.5}, {"margin_weight": 4.0}), ours=True, main=True),
+    Row("msp", "fine-tuned without outliers", "msp", main=True),
+    Row("energy", "Energy", "energy", others=({"weight": 0.02},), main=True),
+    Row("macs", "MaCS, margin 0.5", "macs", {"margin": 0.5}, main=True),
+    Row("hinge", "OE + pair hinge on probabilities (ours)", "macs", {"variant": "hinge", "margin": 0.5},
+        ours=True, main=True),
+    Row("mixoe", "MixOE (mixup)", "mixoe", {"mix": "mixup"}, others=({"beta": 1.0},)),
+    Row("mixoe-cutmix", "MixOE (CutMix)", "mixoe", {"mix": "cutmix"}, others=({"beta": 1.0},)),
+    Row("divoe", "DivOE", "divoe"),
+    Row("dal", "DAL", "dal"),
+    Row("oecc", "OECC", "oecc"),
+    Row("macs-focus", "OE + pair hinge on energies, focus 0.5 (ours)", "macs",
+        {**ENERGY_HINGE, "focus": 0.5}, ours=True),
+    Row("macs-energy", "MaCS on energies (ours)", "macs",
+        {"on": "energy", "margin": 10.0, "margin_weight": 2.0}, ours=True),
+    Row("macs-unbounded", "MaCS without margin", "macs", {"variant": "unbounded"}),
+)  # fmt: skip
+
+
+def trials(rows: tuple[Row, ...], chosen: Callable[[Row], Trial | None]) -> Iterator[Trial]:
+    """All trials in the order of work; `chosen` names a row's best candidate so far, once it is its turn."""
+    yield from (row.candidates()[0] for row in rows)
+    for row in rows:
+        yield from row.candidates()[1:]
+    for seed in (*SEEDS, *MORE_SEEDS):
+        for row in rows:
+            best = chosen(row)
+            if seed in row.seeds() and best is not None:
+                yield replace(best, recipe=replace(best.recipe, seed=seed))

@@ -1,0 +1,207 @@
+"""The study's tables, as markdown and as plain values for JSON. Metrics are in percent."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from macs.study.cells import METRICS, VALIDATION
+from macs.study.findings import GOAL, REFERENCE, Findings, Found
+from macs.study.plan import IMAGES, OOD, SCORES
+from macs.study.statistics import Difference, Estimate
+
+SETS = {"svhn": "SVHN-5k", "textures": "DTD-10", "places365": "Places-100", "cifar100": "CIFAR-100-5k"}
+
+
+def blocks(findings: Findings) -> dict[str, str]:
+    """The text of every table by its name, as it stands between the markers of a document."""
+    if not findings.rows:
+        return {"status": status(findings)}
+    return {
+        "status": status(findings),
+        "core": core(findings),
+        "sets": per_set(findings),
+        "scores": by_score(findings),
+        "chosen": choices(findings),
+        "agreement": agreement(findings),
+        "goal": goal(findings),
+        "cells": cells(findings),
+    }
+
+
+def status(findings: Findings) -> str:
+    seeds = [len(found.records) for found in findings.rows.values()]
+    if not seeds:
+        return f"There are no cells; {findings.missing} are planned."
+    counts = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
+    missing = f"{findings.missing} planned cells are missing" if findings.missing else "no planned cell is missing"
+    return f"Rows with cells: {len(seeds)}; seeds per row: {counts}; {missing}."
+
+
+def core(findings: Findings) -> str:
+    heads = ["training", "seeds", "score", "AUROC ↑", "FPR95 ↓", "FPR95, ID positive ↓", "FPR95 − OE's", "ID accuracy",
+             "images passed", "CPU seconds"]  # fmt: skip
+    lines = []
+    for name, found in findings.rows.items():
+        reference = findings.rows.get(REFERENCE)
+        gap = findings.difference(name, "fpr95", found.own, reference.own) if reference else None
+        lines.append([
+            found.row.title,
+            str(len(found.records)),
+            found.own,
+            shown(found.estimate("auroc", found.own)),
+            _marked(shown(found.estimate("fpr95", found.own)), gap),
+            shown(found.estimate("fpr95_id", found.own)),
+            gap_shown(gap),
+            shown(found.accuracy),
+            f"{found.cost('images'):,.0f}" if found.row.method else "0",
+            f"{found.cost('cpu_seconds'):.0f}" if found.row.method else "0",
+        ])  # fmt: skip
+    return markdown(heads, lines)
+
+
+def per_set(findings: Findings) -> str:
+    """FPR95 on each OOD set, with the row's own score."""
+    heads = ["training", "score", *(SETS[name] for name in OOD), "mean", "validation outliers"]
+    lines = [
+        [
+            found.row.title,
+            found.own,
+            *(shown(found.estimate("fpr95", found.own, name)) for name in OOD),
+            shown(found.estimate("fpr95", found.own)),
+            shown(found.estimate("fpr95", found.own, VALIDATION)),
+        ]
+        for found in findings.rows.values()
+    ]
+    return markdown(heads, lines)
+
+
+def by_score(findings: Findings) -> str:
+    """Mean FPR95 of every row with every score; the score that validation chooses is marked."""
+    lines = []
+    for found in findings.rows.values():
+        values = {score: _percent(found.estimate("fpr95", score).mean) for score in SCORES}
+        marked = [f"{value} ←" if score == found.best_score else value for score, value in values.items()]
+        lines.append([found.row.title, *marked])
+    return markdown(["training", *SCORES], lines)
+
+
+def choices(findings: Findings) -> str:
+    """The settings that validation chose for each row."""
+    lines = []
+    for found in findings.rows.values():
+        if found.row.method:
+            settings = ", ".join(f"{key} {value}" for key, value in found.trial.recipe.options.items()) or "defaults"
+            own = shown(found.estimate("fpr95", found.own, VALIDATION))
+            best = f"{found.best_score}: {shown(found.estimate('fpr95', found.best_score, VALIDATION))}"
+            lines.append([found.row.title, f"{found.trial.recipe.lr:g}", settings, own, best])
+    return markdown(["training", "learning rate", "settings", "validation FPR95, own score", "best score there"], lines)
+
+
+def agreement(findings: Findings) -> str:
+    """How far the OOD sets agree on the order of the rows."""
+    taus = findings.agreement() if len(findings.rows) > 2 else {}
+    pairs = ", ".join(f"{SETS[a]} and {SETS[b]} {tau:.2f}" for (a, b), tau in taus.items())
+    return f"Kendall's tau between the orders of the rows by FPR95: {pairs}." if taus else "There are too few rows yet."
+
+
+def goal(findings: Findings) -> str:
+    """The recommended row beside OE with MSP, OE with its best score, MaCS, and the best of all papers' methods."""
+    choice, reference = findings.recommended(), findings.rows.get(REFERENCE)
+    if choice is None or reference is None:
+        return "There is no cell of OE to compare with yet."
+    recommended, score = choice
+    papers = [found for found in findings.rows.values() if found.row.method and not found.row.ours]
+    best = min(papers, key=lambda found: found.estimate("fpr95", found.best_score).mean)
+    shown_rows = [("recommended", recommended, score), ("OE with MSP", reference, "msp")]
+    shown_rows += [("OE, score chosen on validation", reference, reference.best_score)]
+    if "macs" in findings.rows:
+        macs = findings.rows["macs"]
+        shown_rows += [("MaCS with MSP", macs, "msp"), ("MaCS, score chosen on validation", macs, macs.best_score)]
+    shown_rows += [("best of the papers' methods on the test sets", best, best.best_score)]
+    lines = [
+        [label, found.row.title, how, shown(found.estimate("auroc", how)), shown(found.estimate("fpr95", how)),
+         gap_shown(findings.difference(found.row.name, "fpr95", how, "msp")), shown(found.accuracy)]
+        for label, found, how in shown_rows
+    ]  # fmt: skip
+    heads = ["", "training", "score", "AUROC ↑", "FPR95 ↓", "FPR95 − that of OE with MSP", "ID accuracy"]
+    return markdown(heads, lines) + "\n\n" + _verdict(recommended, score, reference, best)
+
+
+def _verdict(recommended: Found, score: str, reference: Found, best: Found) -> str:
+    ours, oe = recommended.estimate("fpr95", score).mean, reference.estimate("fpr95", "msp").mean
+    theirs = best.estimate("fpr95", best.best_score).mean
+    met = "met" if ours <= GOAL * oe else "missed"
+    first = (
+        f"The goal, a mean FPR95 of at most {GOAL} times that of OE with MSP, is {met}: the ratio is {ours / oe:.2f}."
+    )
+    if best.row.name == recommended.row.name:
+        second = "The recommended row is itself a paper's method."
+    else:
+        side = "below" if ours < theirs else "above"
+        second = f"It is {abs(100 * (ours - theirs)):.2f} points {side} the best of the papers' methods."
+    gap = 100 * (recommended.accuracy.mean - reference.accuracy.mean)
+    return f"{first} {second} Its ID accuracy is {abs(gap):.2f} points {'below' if gap < 0 else 'above'} OE's."
+
+
+def cells(findings: Findings) -> str:
+    """Which cells the numbers of each row come from."""
+    lines = [
+        [found.row.title, " ".join(f"{seed}: {record.key}" for seed, record in found.records.items())]
+        for found in findings.rows.values()
+    ]
+    return markdown(["training", "cells by seed"], lines)
+
+
+def as_dict(findings: Findings) -> dict[str, Any]:
+    """All numbers of the tables, as shares."""
+    rows = {}
+    for name, found in findings.rows.items():
+        rows[name] = {
+            "title": found.row.title,
+            "method": found.row.method,
+            "settings": dict(found.trial.recipe.options),
+            "lr": found.trial.recipe.lr,
+            "seeds": list(found.records),
+            "cells": [record.key for record in found.records.values()],
+            "own_score": found.own,
+            "best_score_on_validation": found.best_score,
+            "accuracy": [record.accuracy for record in found.records.values()],
+            "cost": {what: found.cost(what) for what in ("seconds", "cpu_seconds", "images")},
+            "scores": {
+                score: {
+                    where: {metric: list(found.over_seeds(metric, score, where).values()) for metric in METRICS}
+                    for where in (VALIDATION, *OOD)
+                }
+                for score in SCORES
+            },
+        }
+    return {"images_per_training": IMAGES, "missing_cells": findings.missing, "rows": rows}
+
+
+def shown(value: Estimate) -> str:
+    """A share in percent, with its standard error where there are several seeds."""
+    return _percent(value.mean) if math.isnan(value.error) else f"{_percent(value.mean)} ± {_percent(value.error)}"
+
+
+def gap_shown(gap: Difference | None) -> str:
+    """A difference in points, with its interval where there are several pairs."""
+    if gap is None:
+        return "–"
+    mean = f"{100 * gap.mean:+.2f}"
+    if math.isnan(gap.half_width):
+        return f"{mean} (one seed)"
+    return f"{mean} [{100 * (gap.mean - gap.half_width):+.2f}, {100 * (gap.mean + gap.half_width):+.2f}]"
+
+
+def _marked(text: str, gap: Difference | None) -> str:
+    """Bold if it is below OE's and the interval of the difference excludes 0."""
+    return f"**{text}**" if gap is not None and gap.significant and gap.mean < 0 else text
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}"
+
+
+def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rows = [heads, ["---"] * len(heads), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
