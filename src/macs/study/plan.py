@@ -48,7 +48,7 @@ class Trial:
         return f"{self.method or 'plain'}-seed{self.seed}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The trial in plain values. Defaults of the recipe are left out, so that later hyper-parameters change nothing."""
+        """The trial in plain values, without defaults of the recipe, so that later hyper-parameters do not matter."""
         usual, recipe = asdict(Recipe()), asdict(self.recipe)
         changed = {key: value for key, value in recipe.items() if key != "options" and value != usual[key]}
         return {

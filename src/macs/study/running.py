@@ -49,7 +49,10 @@ class Study:
         return plan.trials(self.rows, self.chosen)
 
     def missing(self) -> list[Trial]:
-        return [trial for trial in self.trials() if self.find(trial) is None]
+        """The trials whose cells are not there; where no candidate is, seeds repeat the first."""
+        planned = plan.trials(self.rows, lambda row: self.chosen(row) or row.candidates()[0])
+        distinct = {str(trial.as_dict()): trial for trial in planned}
+        return [trial for trial in distinct.values() if self.find(trial) is None]
 
 
 def own_score(row: Row) -> str:

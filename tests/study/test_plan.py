@@ -1,0 +1,44 @@
+"""The plan: the same budget for every row, and an order of work in which whatever is finished makes a table."""
+
+from dataclasses import replace
+
+from macs import methods
+from macs.study.plan import BASE, IMAGES, MORE_SEEDS, ROWS, SEEDS, Row, Trial, trials
+
+TRAINED = [row for row in ROWS if row.method]
+
+
+def first(row: Row) -> Trial | None:
+    return row.candidates()[0]
+
+
+def test_every_training_sees_the_same_number_of_images_and_its_settings_exist() -> None:
+    for row in TRAINED:
+        for trial in row.candidates():
+            recipe = trial.recipe
+            assert (recipe.epochs * recipe.epoch_size, recipe.batch_in, recipe.batch_out) == (IMAGES, 32, 32)
+            assert replace(recipe, options={}, lr=BASE.lr) == BASE
+            methods.build(trial.method, recipe.options)
+
+
+def test_every_row_comes_once_before_any_row_comes_twice() -> None:
+    order = list(trials(ROWS, first))
+    assert order[: len(ROWS)] == [row.candidates()[0] for row in ROWS]
+    seeds = [trial.seed for trial in order]
+    assert seeds == sorted(seeds)
+
+
+def test_the_main_rows_have_five_seeds_and_the_others_three() -> None:
+    order = list(trials(ROWS, first))
+    for row in TRAINED:
+        start = row.candidates()[0]
+        count = len({trial.seed for trial in order if replace(trial, recipe=replace(trial.recipe, seed=0)) == start})
+        assert count == len(SEEDS) + len(MORE_SEEDS) * row.main
+    assert {"oe", "msp", "energy", "macs", "hinge"} <= {row.name for row in ROWS if row.main}
+
+
+def test_a_trial_is_written_without_the_defaults_of_the_recipe() -> None:
+    written = Trial("oe", replace(BASE, options={"weight": 1.0}, lr=0.001, seed=2)).as_dict()
+    assert written["settings"] == {"weight": 1.0}
+    assert written["recipe"]["seed"] == 2
+    assert "lr" not in written["recipe"] and "momentum" not in written["recipe"]  # 0.001 is the recipe's own
