@@ -1,6 +1,10 @@
 """Where networks run, and in which arithmetic."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +12,7 @@ import torch
 from torch import nn
 
 import macs
-from macs.core.devices import best_device, channels_last, device_of, use_bf16
+from macs.core.devices import _multiplies_bf16, best_device, channels_last, device_of, use_bf16
 from macs.core.errors import MacsError
 from tiny import stripes
 
@@ -100,11 +104,59 @@ def test_a_precision_that_is_named_is_taken(device: Any) -> None:
     assert use_bf16("bf16", device) and not use_bf16("float32", device)
 
 
-@pytest.mark.parametrize(("amx", "avx512"), [(False, False), (True, False), (False, True), (True, True)])
-def test_auto_on_a_cpu_asks_for_its_instructions(monkeypatch: pytest.MonkeyPatch, amx: Any, avx512: Any) -> None:
+@pytest.mark.parametrize(("amx", "works"), [(False, False), (False, True), (True, False), (True, True)])
+def test_auto_on_a_cpu_takes_amx_where_it_works(monkeypatch: pytest.MonkeyPatch, amx: Any, works: Any) -> None:
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
-    assert use_bf16("auto", CPU) is (amx or avx512)
+    monkeypatch.setattr("macs.core.devices._multiplies_bf16", lambda: works)
+    assert use_bf16("auto", CPU) is (amx and works)
+    if amx and not works:
+        with pytest.raises(MacsError, match="bf16 fails on it.* --precision float32, or set ONEDNN_MAX_CPU_ISA="):
+            use_bf16("bf16", CPU)
+    else:
+        assert use_bf16("bf16", CPU)
+
+
+def test_amx_that_the_user_has_switched_off_is_neither_tried_nor_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    monkeypatch.setattr("macs.core.devices._multiplies_bf16", lambda: pytest.fail("tried"))
+    for limit in ("AVX512_CORE_BF16", "avx2"):
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+        assert use_bf16("bf16", CPU) and not use_bf16("auto", CPU)
+
+
+def test_a_process_that_dies_of_bf16_does_not_take_us_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for body, works in (("exit 0", True), ("exit 1", False), ("kill -ILL $$", False)):
+        python = tmp_path / "python"
+        python.write_text(f"#!/bin/sh\n{body}\n")
+        python.chmod(0o755)
+        monkeypatch.setattr("sys.executable", str(python))
+        _multiplies_bf16.cache_clear()
+        assert _multiplies_bf16() is works
+    monkeypatch.setattr("sys.executable", str(tmp_path / "none"))
+    _multiplies_bf16.cache_clear()
+    assert not _multiplies_bf16()
+    _multiplies_bf16.cache_clear()
+
+
+def test_every_precision_runs_on_this_machine_or_is_refused() -> None:
+    """The real attempt, without the limit that the tests set: whatever this processor promises, nothing crashes."""
+    environment = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
+    code = """
+import torch
+from macs.core.devices import use_bf16
+from macs.core.errors import MacsError
+
+cpu = torch.device("cpu")
+try:
+    bf16 = use_bf16("auto", cpu) or use_bf16("bf16", cpu)
+except MacsError:
+    bf16 = False
+with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+    print(torch.nn.Linear(64, 10)(torch.ones(32, 64)).isfinite().all().item())
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 def test_auto_on_a_gpu_counts_no_emulation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,12 +50,16 @@ def gradients(net: nn.Module, loss: Tensor) -> list[Tensor]:
 
 
 def test_the_files_are_the_methods() -> None:
-    assert methods.available() == sorted(METHODS) == ["dal", "divoe", "energy", "macs", "mixoe", "msp", "oe", "oecc"]
+    assert (
+        methods.available()
+        == sorted(METHODS)
+        == ["aoe", "dal", "divoe", "energy", "macs", "mixoe", "msp", "oe", "oecc"]
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, {}) for name in ("msp", "oe", "energy", "macs", "dal", "oecc")), ("mixoe", {"joint": True})],
+    [*((name, {}) for name in ("msp", "oe", "energy", "macs", "dal", "oecc", "aoe")), ("mixoe", {"joint": True})],
 )
 def test_images_and_outliers_share_one_forward_pass(name: str, options: dict[str, bool], net: Counting) -> None:
     pair = batch()

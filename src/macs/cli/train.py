@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     PretrainOptions: TypeAlias = TrainingOptions
 else:
     FinetuneOptions = options_from(TrainingOptions())
-    without = ("method", "margin", "options", "outliers", "batch_out")
+    about_outliers = ("outliers", "batch_out", "outlier_sampling", "outlier_quantile", "outlier_mix")
+    without = ("method", "margin", "options", *about_outliers)
     PretrainOptions = options_from(PRETRAINING_OPTIONS, without)
 
 FINETUNE_DEFAULTS, PRETRAIN_DEFAULTS = FinetuneOptions(), PretrainOptions()

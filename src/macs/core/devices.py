@@ -1,13 +1,19 @@
 """The device that a network runs on, and the precision that it computes in."""
 
+import os
+import subprocess
+import sys
+from functools import cache
 from typing import Any, cast
 
 import torch
 from torch import nn
 
+from macs.core.errors import MacsError
 from macs.core.registry import unknown
 
 AUTO = "auto"  # the accelerator where there is one, else the CPU
+ISA_LIMIT = "ONEDNN_MAX_CPU_ISA"  # by which a user keeps torch's library oneDNN from using newer instructions
 _chosen: list[torch.device] = []  # by use_device; none or one
 
 
@@ -53,15 +59,33 @@ def channels_last(net: nn.Module) -> nn.Module:
 
 
 def use_bf16(precision: str, device: torch.device) -> bool:
-    """Whether to compute in bf16: as asked, and for `auto` where the hardware has instructions for it.
+    """Whether to compute in bf16: as asked, and for `auto` where the hardware multiplies it faster than float32.
 
-    The kind of hardware decides, never a timing: the same machine must give the same bits every time. A CPU without
-    such instructions emulates bf16 several times slower than float32.
+    The kind of hardware decides, never a timing: the same machine must give the same bits every time. Among CPUs, those
+    with AMX are faster in bf16; those with AVX512_BF16 alone, and those that emulate it, are slower.
     """
-    if precision != "auto":
-        return precision == "bf16"
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    if device.type == "cpu":
-        return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
-    return False
+    if precision == "float32":
+        return False
+    if device.type != "cpu":
+        asked = precision == "bf16"
+        return asked or (device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False))
+    limit = os.environ.get(ISA_LIMIT, "ALL").upper()
+    amx = torch.cpu._is_amx_tile_supported() and ("AMX" in limit or limit in ("ALL", "DEFAULT", ""))
+    works = not amx or _multiplies_bf16()
+    if precision == "bf16" and not works:
+        raise MacsError(
+            "This processor says that it has AMX, but bf16 fails on it, perhaps because a virtual machine hides a part "
+            f"of AMX; use --precision float32, or set {ISA_LIMIT}=AVX512_CORE_BF16 to do without AMX."
+        )
+    return precision == "bf16" or (amx and works)
+
+
+@cache
+def _multiplies_bf16() -> bool:
+    """Whether a product in bf16 succeeds. Another process tries it, since an illegal instruction would end this one."""
+    product = "import torch; ones = torch.ones(64, 64, dtype=torch.bfloat16); ones @ ones"
+    try:
+        attempt = subprocess.run([sys.executable, "-c", product], capture_output=True, timeout=100, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return attempt.returncode == 0

@@ -20,7 +20,9 @@ from macs.data.reading import AHEAD
 from macs.data.transforms import Augment, augmented
 
 Positions = NDArray[np.int64]
-ORDER, DRAW, CROP_IN, CROP_OUT = range(4)  # one random stream per purpose, so that no two share their numbers
+ORDER, DRAW, CROP_IN, CROP_OUT, POOL, MIX = range(
+    6
+)  # one random stream per purpose, so that no two share their numbers
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ Features are computed once, and every epoch then runs the last layer alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -13,12 +14,14 @@ from torch import Tensor, nn
 from macs import nets
 from macs.core.devices import device_of
 from macs.data import ImageSet
-from macs.data.batches import Positions, draws, labels_of, to_float, training_batches
+from macs.data.batches import MIX, Positions, draws, generator, labels_of, to_float, training_batches
 from macs.data.transforms import Augment
 from macs.inference import outputs_of
 from macs.methods import Batch, Method
+from macs.training.mixing import diverse_mix
 from macs.training.parts import InParts
 from macs.training.recipe import BACKBONE, Recipe
+from macs.training.sampling import outliers_of
 from macs.training.tuning import last_layer
 
 Batches = Callable[[int], Iterator[Batch]]  # from the number of an epoch
@@ -40,16 +43,33 @@ def feed(
         head = fabric.setup_module(last_layer(net, train.size))
         return head, feature_batches(net, train, outliers, recipe, epochs, progress)
     in_parts = InParts(model, recipe.accumulate) if recipe.accumulate > 1 else model
-    return in_parts, pixel_batches(train, outliers, recipe, fabric.device)
+    return in_parts, pixel_batches(in_parts, net, train, outliers, recipe, fabric.device)
 
 
-def pixel_batches(train: ImageSet, outliers: ImageSet | None, recipe: Recipe, device: torch.device) -> Batches:
-    """Batches of augmented pixels in [0, 1] on the device."""
+def pixel_batches(
+    model: nn.Module,
+    net: nn.Module,
+    train: ImageSet,
+    outliers: ImageSet | None,
+    recipe: Recipe,
+    device: torch.device,
+) -> Batches:
+    """Batches of augmented pixels in [0, 1] on the device, with the outliers that the recipe chooses and mixes."""
+
+    @lru_cache(maxsize=1)  # the first epoch is begun twice: for its first batch, and for good
+    def sampled(number: int) -> ImageSet | None:
+        return None if outliers is None else outliers_of(number, net, train, outliers, recipe)
+
+    def mixed(pixels: Tensor, number: int, step: int) -> Tensor:
+        if recipe.outlier_mix == "none" or not len(pixels):
+            return pixels
+        with nets.running(net, pixels):
+            return diverse_mix(model, pixels, generator(recipe.seed, number, MIX, step))
 
     def epoch(number: int) -> Iterator[Batch]:
         raw = training_batches(
             train,
-            outliers,
+            sampled(number),
             recipe.batch_in,
             recipe.batch_out,
             epoch_size=recipe.epoch_size,
@@ -59,8 +79,9 @@ def pixel_batches(train: ImageSet, outliers: ImageSet | None, recipe: Recipe, de
             augment=augmentation(recipe),
             jitter=recipe.jitter,
         )
-        for batch in raw:
-            yield Batch(to_float(batch.images, device), batch.labels.to(device), to_float(batch.outliers, device))
+        for step, batch in enumerate(raw):
+            extra = mixed(to_float(batch.outliers, device), number, step)
+            yield Batch(to_float(batch.images, device), batch.labels.to(device), extra)
 
     return epoch
 
@@ -118,6 +139,8 @@ def _features(
 def features_suffice(net: nn.Module, method: Method, recipe: Recipe, size: int) -> bool:
     """Whether a training on features is the same as on images of this size: nothing before the last layer changes."""
     if recipe.freeze != BACKBONE or augmentation(recipe) != "none" or recipe.jitter or method.changes_pixels:
+        return False
+    if recipe.outlier_mix != "none" or recipe.outlier_sampling != "random":  # others in every epoch
         return False
     with torch.no_grad():
         pixels = torch.rand(2, 3, size, size, generator=torch.Generator().manual_seed(0)).to(device_of(net))

@@ -41,6 +41,16 @@ class Recipe:
     batch_out: Annotated[int, Span(0, 100_000)] = 128
     """Outliers per step."""
 
+    outlier_sampling: Literal["random", "hardest"] = "random"
+    """Which outliers an epoch draws from: all, or the hardest, of which the network is most confident when the epoch
+    begins."""
+
+    outlier_quantile: Annotated[float, Span(0, 1, open="most")] = 0.125
+    """With hardest, the share of outliers at the very top that are left out, as they may show a known class."""
+
+    outlier_mix: Literal["none", "diverse"] = "none"
+    """Mixing of each outlier with another one of its batch, for any method: none, or diverse (diverseMix)."""
+
     accumulate: Annotated[int, Span(1, 100_000)] = 1
     """Parts in which a batch passes through the network, to save memory at the cost of time; the loss is still that of
     the whole batch, but batch norm sees each part alone."""

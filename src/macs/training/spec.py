@@ -25,7 +25,10 @@ from macs.training.recipe import Recipe
 
 RANDOM = "random"  # the source of starting weights drawn from a seed
 # Fields of Recipe that older records lack; at their defaults they do not make another training.
-LATER = ("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup")
+LATER = (
+    *("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup"),
+    *("outlier_mix", "outlier_quantile", "outlier_sampling"),
+)
 # Settings that a method got later, with the values that make no difference.
 LATER_SETTINGS = {"macs": {"on": "confidence", "focus": 1.0}}
 IN_WORDS = {

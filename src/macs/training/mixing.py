@@ -1,0 +1,34 @@
+"""Mixing of outliers with each other, before a method sees them; it works with every method.
+
+diverseMix mixes each outlier o with another one o' of its batch, and gives more weight to the one that looks more like
+ID to the network:
+
+    mixed = w o + (1 - w) o',   w ~ Beta(4 c_0 + 0.01, 4 c_1 + 0.01),   c = softmax([e(o), e(o')] / 10),
+
+where o' comes from a random permutation of the batch and e = logsumexp(z), the negative energy, from a pass in
+evaluation mode without gradient. It costs one more forward pass of the outliers. Its authors train with the loss of
+Energy, weight 0.01, m_in -25 and m_out -7; with any other method, the combination is ours.
+
+Yao, Han, Fu, Peng, Hu, Zhang: Out-Of-Distribution Detection with Diversification (Provably), NeurIPS 2024.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+SHARPNESS = 4.0  # of the Beta distribution
+TEMPERATURE = 10.0  # of the energies
+
+
+@torch.no_grad()
+def diverse_mix(net: nn.Module, outliers: Tensor, random: np.random.Generator) -> Tensor:
+    """The outliers, each mixed with another one of the batch; the network ends in the mode that it was in."""
+    partner = torch.from_numpy(random.permutation(len(outliers))).to(outliers.device)
+    was_training = net.training
+    net.eval()
+    energies = net(outliers).float().logsumexp(1)
+    net.train(was_training)
+    shares = torch.stack([energies, energies[partner]]).div(TEMPERATURE).softmax(0).double().cpu().numpy()
+    drawn = random.beta(*(SHARPNESS * shares + 0.01)).astype(np.float32)
+    weights = torch.from_numpy(drawn).to(outliers.device)[:, None, None, None]
+    return weights * outliers + (1 - weights) * outliers[partner]

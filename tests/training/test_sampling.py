@@ -1,0 +1,116 @@
+"""Samplers: which outliers are the hardest, afresh in every epoch, and the same after a resume."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_training import SHORT, TwoLayers, same, small_net, weights
+from torch import Tensor, nn
+
+import macs
+from macs import methods
+from macs.core.errors import MacsError
+from macs.data import ImageSet
+from macs.training import sampling
+from macs.training.feed import features_suffice
+from macs.training.recipe import Recipe
+from macs.training.runs import Epoch
+from macs.training.sampling import outliers_of
+from tiny import stripes
+
+HARDEST = replace(SHORT, outlier_sampling="hardest", batch_in=32, batch_out=8, epoch_size=64)  # 16 in an epoch
+
+
+class Brightness(nn.Module):
+    """The brighter an image, the surer it is."""
+
+    def __init__(self, sign: float = 1.0) -> None:
+        super().__init__()
+        self.sign = nn.Parameter(torch.tensor(sign))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        surety = self.sign * 10 * pixels.mean((1, 2, 3))
+        return torch.stack([surety, torch.zeros_like(surety), torch.zeros_like(surety)], 1)
+
+
+def greys(count: int) -> ImageSet:
+    values = np.random.default_rng(0).permutation(count).astype(np.uint8)
+    return ImageSet.from_array(np.broadcast_to(values[:, None, None, None], (count, 16, 16, 3)).copy(), name="greys")
+
+
+def brightness(images: ImageSet) -> list[int]:
+    return sorted(images.pixels[:][:, 0, 0, 0].tolist())
+
+
+def test_the_hardest_follow_the_quantile_that_is_left_out() -> None:
+    train, outliers = stripes(192, seed=1), greys(40)
+    recipe = replace(HARDEST, outlier_quantile=0.25)
+    # All 40 are the pool, as they are fewer than 4 x 16; the brightest ten are left out, and the next 16 taken.
+    net = Brightness().train()
+    chosen = outliers_of(0, net, train, outliers, recipe)
+    assert brightness(chosen) == list(range(14, 30)) and net.training
+    assert brightness(outliers_of(0, Brightness(), train, outliers, HARDEST)) == list(range(19, 35))
+    everything = outliers_of(0, Brightness(), train, outliers, replace(recipe, outlier_sampling="random"))
+    assert everything is outliers
+    # If fewer are left than the epoch takes, these are all.
+    assert brightness(outliers_of(0, Brightness(), train, greys(8), recipe)) == list(range(6))
+
+
+def test_a_pool_of_many_is_drawn_afresh_for_every_epoch() -> None:
+    train, outliers = stripes(192, seed=1), greys(250)
+    chosen = [outliers_of(epoch, Brightness(), train, outliers, HARDEST) for epoch in (0, 0, 1)]
+    assert brightness(chosen[0]) == brightness(chosen[1]) != brightness(chosen[2])
+    assert all(len(each) == 16 and min(brightness(each)) > 100 for each in chosen)
+
+
+def test_each_epoch_takes_what_the_network_finds_hard_by_then(
+    known: ImageSet, outliers: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    ask = sampling.scores.ask
+
+    def watched(net: nn.Module, images: ImageSet, *rest: Any) -> Any:
+        asked.append((weights(net), len(images)))
+        return ask(net, images, *rest)
+
+    monkeypatch.setattr(sampling.scores, "ask", watched)
+    net = small_net()
+    macs.finetune(net, known, outliers, method="oe", recipe=HARDEST, progress=False)
+    # Two epochs: one pool each, although the first batch is also looked at before the training.
+    assert [count for _, count in asked] == [64, 64]
+    assert not same(asked[0][0], asked[1][0])
+
+
+def test_a_resumed_run_ends_with_the_same_bits(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(epoch: Epoch, net: nn.Module) -> None:
+        raise Killed
+
+    def train(name: str, recipe: Recipe = HARDEST, **options: Any) -> dict[str, Tensor]:
+        net, run = small_net(), tmp_path / name
+        macs.finetune(net, known, outliers, method="oe", recipe=recipe, run=run, progress=False, **options)
+        return weights(net)
+
+    through = train("through")
+    with pytest.raises(Killed):
+        train("killed", on_epoch=kill)
+    assert same(train("killed", resume=True), through)
+    assert not same(train("random", replace(HARDEST, outlier_sampling="random")), through)
+    # At random, the quantile changes nothing; it is still a part of the record.
+    other = replace(HARDEST, outlier_sampling="random", outlier_quantile=0.5)
+    assert same(train("another", other), train("random", replace(HARDEST, outlier_sampling="random"), resume=True))
+
+
+def test_it_needs_the_whole_network_and_methods_without_outliers_ignore_it(known: ImageSet) -> None:
+    frozen = Recipe(freeze="backbone", outlier_sampling="hardest")
+    assert not features_suffice(TwoLayers(), methods.build("oe"), frozen, 16)
+    macs.finetune(small_net(), known, None, method="msp", recipe=replace(HARDEST, epochs=1), progress=False)
+    with pytest.raises(MacsError, match="outlier_quantile must be at least 0 and below 1"):
+        Recipe(outlier_quantile=1.0)
+    with pytest.raises(MacsError, match="outlier_sampling must be one of random, hardest"):
+        Recipe(outlier_sampling="easiest")  # type: ignore[arg-type]
