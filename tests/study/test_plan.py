@@ -17,7 +17,7 @@ def test_every_training_sees_the_same_number_of_images_and_its_settings_exist() 
         for trial in row.candidates():
             recipe = trial.recipe
             assert (recipe.epochs * recipe.epoch_size, recipe.batch_in, recipe.batch_out) == (IMAGES, 32, 32)
-            assert replace(recipe, options={}, lr=BASE.lr) == BASE
+            assert replace(recipe, options={}, lr=BASE.lr) == replace(BASE, **row.recipe)
             methods.build(trial.method, recipe.options)
 
 

@@ -68,6 +68,7 @@ class Row:
     method: str
     settings: Settings = field(default_factory=dict)
     others: tuple[Settings, ...] = ()  # further settings, tried at the first rate
+    recipe: Settings = field(default_factory=dict)  # hyper-parameters that are part of the method
     ours: bool = False  # proposed here, not in a paper
     main: bool = False  # five seeds instead of three
 
@@ -79,7 +80,7 @@ class Row:
         return rates + [self._trial({**self.settings, **other}, RATES[0]) for other in self.others]
 
     def _trial(self, settings: Settings, rate: float) -> Trial:
-        return Trial(self.method, replace(BASE, options=dict(settings), lr=rate))
+        return Trial(self.method, replace(BASE, **{**self.recipe, "options": dict(settings), "lr": rate}))
 
     def seeds(self) -> tuple[int, ...]:
         return (0,) if not self.method else SEEDS + MORE_SEEDS * self.main
@@ -96,6 +97,8 @@ ROWS = (
     Row("macs", "MaCS, margin 0.5", "macs", {"margin": 0.5}, main=True),
     Row("hinge", "OE + pair hinge on probabilities (ours)", "macs", {"variant": "hinge", "margin": 0.5},
         ours=True, main=True),
+    Row("macs-chosen", "MaCS, margin chosen on validation", "macs", {"margin": 0.5},
+        others=({"margin": 0.2}, {"margin": 0.8})),
     Row("mixoe", "MixOE (mixup)", "mixoe", {"mix": "mixup"}, others=({"beta": 1.0},)),
     Row("mixoe-cutmix", "MixOE (CutMix)", "mixoe", {"mix": "cutmix"}, others=({"beta": 1.0},)),
     Row("divoe", "DivOE", "divoe"),
@@ -105,6 +108,9 @@ ROWS = (
         {**ENERGY_HINGE, "focus": 0.5}, ours=True),
     Row("macs-energy", "MaCS on energies (ours)", "macs",
         {"on": "energy", "margin": 10.0, "margin_weight": 2.0}, ours=True),
+    Row("diversemix", "Energy with diverseMix", "energy", others=({"weight": 0.02},), recipe={"outlier_mix": "diverse"}),
+    Row("oe-hardest", "OE on the hardest outliers", "oe", recipe={"outlier_sampling": "hardest"}),
+    Row("aoe", "AOE (experimental)", "aoe"),
     Row("macs-unbounded", "MaCS without margin", "macs", {"variant": "unbounded"}),
 )  # fmt: skip
 
