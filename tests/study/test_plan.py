@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from macs import methods
-from macs.study.plan import BASE, IMAGES, MORE_SEEDS, ROWS, SEEDS, Row, Trial, trials
+from macs.study.plan import BASE, COSTS, IMAGES, MORE_SEEDS, ROWS, SEEDS, Row, Trial, trials
 
 TRAINED = [row for row in ROWS if row.method]
 
@@ -42,3 +42,9 @@ def test_a_trial_is_written_without_the_defaults_of_the_recipe() -> None:
     assert written["settings"] == {"weight": 1.0}
     assert written["recipe"]["seed"] == 2
     assert "lr" not in written["recipe"] and "momentum" not in written["recipe"]  # 0.001 is the recipe's own
+
+
+def test_another_budget_is_one_training() -> None:
+    order = list(trials(COSTS, first))
+    assert {str(trial.as_dict()) for trial in order} == {str(row.candidates()[0].as_dict()) for row in COSTS}
+    assert all(trial.seed == 0 and trial.recipe.lr == BASE.lr for trial in order)

@@ -4,7 +4,7 @@ Choices (settings, score, recommendation) read validation results alone; test re
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -65,10 +65,12 @@ class Findings:
 
     rows: Mapping[str, Found]
     missing: int  # cells that are planned and not there
+    costs: Mapping[str, Found] = field(default_factory=dict)  # one training each, with other budgets
 
     @classmethod
     def of(cls, study: Study) -> "Findings":
-        rows = {}
+        rows: dict[str, Found] = {}
+        costs: dict[str, Found] = {}
         for row in study.rows:
             trial = study.chosen(row)
             if trial is not None:
@@ -77,8 +79,8 @@ class Findings:
                     for seed in row.seeds()
                     if (record := study.find(replace(trial, recipe=replace(trial.recipe, seed=seed)))) is not None
                 }
-                rows[row.name] = Found(row, trial, records, own_score(row))
-        return cls(rows, len(study.missing()))
+                (costs if row.once else rows)[row.name] = Found(row, trial, records, own_score(row))
+        return cls(rows, len(study.missing()), costs)
 
     def difference(
         self, name: str, metric: str, score: str, reference_score: str, where: str = ""

@@ -71,19 +71,22 @@ class Row:
     recipe: Settings = field(default_factory=dict)  # hyper-parameters that are part of the method
     ours: bool = False  # proposed here, not in a paper
     main: bool = False  # five seeds instead of three
+    outliers: int = 0  # as in Trial
+    once: bool = False  # one training with one seed, without a grid: a part of the question what quality costs
 
     def candidates(self) -> list[Trial]:
         """The trials with seed 0 among which the settings are chosen; the first comes first in the order of work."""
         if not self.method:
             return [Trial("", AS_IT_IS)]
-        rates = [self._trial(self.settings, rate) for rate in RATES]
+        rates = [self._trial(self.settings, rate) for rate in RATES[: 1 if self.once else None]]
         return rates + [self._trial({**self.settings, **other}, RATES[0]) for other in self.others]
 
     def _trial(self, settings: Settings, rate: float) -> Trial:
-        return Trial(self.method, replace(BASE, **{**self.recipe, "options": dict(settings), "lr": rate}))
+        changes: dict[str, Any] = {**self.recipe, "options": dict(settings), "lr": rate}
+        return Trial(self.method, replace(BASE, **changes), self.outliers)
 
     def seeds(self) -> tuple[int, ...]:
-        return (0,) if not self.method else SEEDS + MORE_SEEDS * self.main
+        return (0,) if self.once or not self.method else SEEDS + MORE_SEEDS * self.main
 
 
 ENERGY_HINGE: Settings = {"on": "energy", "variant": "hinge", "margin": 10.0, "margin_weight": 2.0}
@@ -108,10 +111,23 @@ ROWS = (
         {**ENERGY_HINGE, "focus": 0.5}, ours=True),
     Row("macs-energy", "MaCS on energies (ours)", "macs",
         {"on": "energy", "margin": 10.0, "margin_weight": 2.0}, ours=True),
-    Row("diversemix", "Energy with diverseMix", "energy", others=({"weight": 0.02},), recipe={"outlier_mix": "diverse"}),
+    Row("diversemix", "Energy with diverseMix", "energy", others=({"weight": 0.02},),
+        recipe={"outlier_mix": "diverse"}),
     Row("oe-hardest", "OE on the hardest outliers", "oe", recipe={"outlier_sampling": "hardest"}),
     Row("aoe", "AOE (experimental)", "aoe"),
     Row("macs-unbounded", "MaCS without margin", "macs", {"variant": "unbounded"}),
+)  # fmt: skip
+COSTS = (  # OE with other budgets
+    Row("oe-half", "half as many images", "oe", recipe={"epoch_size": IMAGES // 2}, once=True),
+    Row("oe-once", "as above", "oe", once=True),
+    Row("oe-twice", "two epochs", "oe", recipe={"epochs": 2}, once=True),
+    Row("oe-four", "four epochs", "oe", recipe={"epochs": 4}, once=True),
+    Row("oe-1000", "1,000 different outliers", "oe", outliers=1000, once=True),
+    Row("oe-10000", "10,000 different outliers", "oe", outliers=10_000, once=True),
+    Row("oe-block1", "first stage frozen", "oe", recipe={"freeze": "block1"}, once=True),
+    Row("oe-block2", "first two stages frozen", "oe", recipe={"freeze": "block2"}, once=True),
+    Row("oe-backbone", "all but the last layer frozen", "oe", recipe={"freeze": "backbone", "augment": "crop-flip"},
+        once=True),
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ def blocks(findings: Findings) -> dict[str, str]:
         "agreement": agreement(findings),
         "goal": goal(findings),
         "auto": auto(findings),
+        "costs": costs(findings),
         "cells": cells(findings),
     }
 
@@ -85,6 +86,22 @@ def by_score(findings: Findings) -> str:
         marked = [f"{value} ←" if score == found.best_score else value for score, value in values.items()]
         lines.append([found.row.title, *marked])
     return markdown(["training", *SCORES], lines)
+
+
+def costs(findings: Findings) -> str:
+    """OE with other budgets, at one learning rate and with one seed."""
+    lines = [
+        [
+            found.row.title,
+            *(_percent(found.estimate("fpr95", score).mean) for score in ("msp", "energy", "knn")),
+            shown(found.accuracy),
+            f"{found.cost('images'):,.0f}",
+            f"{found.cost('cpu_seconds'):.0f}",
+        ]
+        for found in findings.costs.values()
+    ]
+    heads = ["OE with", "FPR95, msp", "FPR95, energy", "FPR95, knn", "ID accuracy", "images passed", "CPU seconds"]
+    return markdown(heads, lines) if lines else "No cell of another budget is there yet."
 
 
 def choices(findings: Findings) -> str:
@@ -165,7 +182,7 @@ def cells(findings: Findings) -> str:
     """Which cells the numbers of each row come from."""
     lines = [
         [found.row.title, " ".join(f"{seed}: {record.key}" for seed, record in found.records.items())]
-        for found in findings.rows.values()
+        for found in (*findings.rows.values(), *findings.costs.values())
     ]
     return markdown(["training", "cells by seed"], lines)
 
