@@ -20,7 +20,11 @@ OOD_IMAGES, FIT_IMAGES = 1000, 2000
 IMAGES = 2000  # ID images of a training, and as many outliers
 BASE = Recipe(epochs=1, epoch_size=IMAGES, batch_in=32, batch_out=32, dropout=0.0, lr=0.005, precision="float32")
 AS_IT_IS = Recipe(dropout=0.0, precision="float32")  # of the classifier that is not trained further
-RATES = (0.005, 0.01, 0.0025)  # the first is the one to begin with
+RATES = (
+    0.005,
+    0.002,
+    0.001,
+)  # the first costs OE nearly five points of validation accuracy; none is higher
 SCORES = (
     *("msp", "maxlogit", "energy", "gen", "react", "ash", "scale", "knn", "vim", "mahalanobis", "relative-mahalanobis"),
     *("energy+knn", "gen+knn", "energy+vim", "msp+vim", "energy+knn+vim"),
@@ -95,9 +99,9 @@ ROWS = (
     Row("oe", "OE", "oe", others=({"weight": 1.0},), main=True),
     Row("macs-energy-hinge", "OE + pair hinge on energies (ours)", "macs", ENERGY_HINGE,
         others=({"margin": 5.0, "margin_weight": 0.5}, {"margin_weight": 4.0}), ours=True, main=True),
-    Row("msp", "fine-tuned without outliers", "msp", main=True),
-    Row("energy", "Energy", "energy", others=({"weight": 0.02},), main=True),
     Row("macs", "MaCS, margin 0.5", "macs", {"margin": 0.5}, main=True),
+    Row("energy", "Energy", "energy", others=({"weight": 0.02},), main=True),
+    Row("msp", "fine-tuned without outliers", "msp", main=True),
     Row("hinge", "OE + pair hinge on probabilities (ours)", "macs", {"variant": "hinge", "margin": 0.5},
         ours=True, main=True),
     Row("macs-chosen", "MaCS, margin chosen on validation", "macs", {"margin": 0.5},
