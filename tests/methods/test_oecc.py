@@ -51,10 +51,11 @@ def test_uniform_outliers_and_an_honest_confidence_cost_nothing() -> None:
 
 def test_the_accuracy_is_that_of_the_starting_network_on_the_first_batch() -> None:
     torch.manual_seed(2)
-    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(12, 3))
+    head = nn.Linear(12, 3)
+    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), head)
     given = Batch(torch.rand(40, 3, 2, 2), torch.randint(3, (40,)), torch.rand(4, 3, 2, 2))
     prepared = ConfidenceControl().prepare(net, given)
-    predicted = (given.images.flatten(1) @ net[2].weight.T + net[2].bias).argmax(1)
+    predicted = (given.images.flatten(1) @ head.weight.T + head.bias).argmax(1)
     assert prepared.accuracy == pytest.approx((predicted == given.labels).double().mean().item())
     assert net.training and ConfidenceControl(accuracy=0.5).prepare(net, given).accuracy == 0.5
     with pytest.raises(TypeError, match=r"call prepare\(\) first"):

@@ -24,16 +24,17 @@ DIVERSE = replace(SHORT, outlier_mix="diverse")
 
 def test_it_is_its_equations_written_out() -> None:
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(12, 3))
+    head = nn.Linear(12, 3)
+    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), head)
     with torch.no_grad():
-        net[2].weight *= 30  # energies that differ
+        head.weight.mul_(30)  # energies that differ
     outliers = torch.rand(9, 3, 2, 2)
     found = diverse_mix(net, outliers, np.random.default_rng(5))
     assert net.training and not found.requires_grad
 
     random = np.random.default_rng(5)
     partner = random.permutation(9)
-    logits = (outliers.flatten(1) @ net[2].weight.T + net[2].bias).detach().double().numpy()
+    logits = (outliers.flatten(1) @ head.weight.T + head.bias).detach().double().numpy()
     energies = np.log(np.exp(logits).sum(1))
     one, other = np.exp(energies / 10), np.exp(energies[partner] / 10)
     share = one / (one + other)

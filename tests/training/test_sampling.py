@@ -11,10 +11,9 @@ from test_training import SHORT, TwoLayers, same, small_net, weights
 from torch import Tensor, nn
 
 import macs
-from macs import methods
+from macs import methods, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.training import sampling
 from macs.training.feed import features_suffice
 from macs.training.recipe import Recipe
 from macs.training.runs import Epoch
@@ -70,13 +69,13 @@ def test_each_epoch_takes_what_the_network_finds_hard_by_then(
     known: ImageSet, outliers: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    ask = sampling.scores.ask
+    ask = scores.ask
 
     def watched(net: nn.Module, images: ImageSet, *rest: Any) -> Any:
         asked.append((weights(net), len(images)))
         return ask(net, images, *rest)
 
-    monkeypatch.setattr(sampling.scores, "ask", watched)
+    monkeypatch.setattr(scores, "ask", watched)
     net = small_net()
     macs.finetune(net, known, outliers, method="oe", recipe=HARDEST, progress=False)
     # Two epochs: one pool each, although the first batch is also looked at before the training.

@@ -29,6 +29,6 @@ def diverse_mix(net: nn.Module, outliers: Tensor, random: np.random.Generator) -
     energies = net(outliers).float().logsumexp(1)
     net.train(was_training)
     shares = torch.stack([energies, energies[partner]]).div(TEMPERATURE).softmax(0).double().cpu().numpy()
-    drawn = random.beta(*(SHARPNESS * shares + 0.01)).astype(np.float32)
+    drawn = np.asarray(random.beta(*(SHARPNESS * shares + 0.01)), np.float32)
     weights = torch.from_numpy(drawn).to(outliers.device)[:, None, None, None]
     return weights * outliers + (1 - weights) * outliers[partner]
