@@ -110,6 +110,9 @@ def test_running_computes_what_is_missing_and_nothing_twice(
     assert last.trial["recipe"]["seed"] == 1
     finished = Study.read(tmp_path, rows)
     assert run_study(finished, sets, tmp_path, tmp_path / "runs") == [] and finished.missing() == []
+    others = replace(sets, train=stripes(200, seed=99))
+    with pytest.raises(MacsError, match=r"not a cell of these images \(other training images\)"):
+        run_study(finished, others, tmp_path, tmp_path / "runs")
     findings = Findings.of(finished)
     assert list(findings.rows["oe"].records) == [0, 1] and list(findings.rows["plain"].records) == [0]
     assert findings.missing == 0

@@ -72,7 +72,7 @@ class Row:
     method: str
     settings: Settings = field(default_factory=dict)
     others: tuple[Settings, ...] = ()  # further settings, tried at the first rate
-    recipe: Settings = field(default_factory=dict)  # hyper-parameters that are part of the method
+    recipe: dict[str, Any] = field(default_factory=dict)  # hyper-parameters that are part of the method
     ours: bool = False  # proposed here, not in a paper
     main: bool = False  # five seeds instead of three
     outliers: int = 0  # as in Trial

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from macs.core.console import tell
+from macs.core.errors import MacsError
 from macs.data import ImageSet, load
 from macs.data.loading import data_root
 from macs.experiments.cells import Examination
@@ -14,6 +15,7 @@ from macs.study import plan
 from macs.study.cells import VALIDATION, Record, Sets, cell_for, compute, records_in
 from macs.study.code import loss_code
 from macs.study.plan import COSTS, ROWS, Row, Trial
+from macs.training.spec import differences
 
 
 @dataclass
@@ -84,16 +86,22 @@ def spread(images: ImageSet, count: int) -> ImageSet:
 
 
 def run(study: Study, sets: Sets, folder: Path, runs: Path, limit: int = 0) -> Sequence[Record]:
-    """Compute missing cells in the order of work, at most `limit` of them (0: all), and add them to the study."""
+    """Compute missing cells in the order of work, at most `limit` of them (0: all), and add them to the study.
+
+    Cells of other images or other starting weights are an error: one table must not mix them.
+    """
     made: list[Record] = []
     for trial in study.trials():
         if limit and len(made) == limit:
             break
-        if study.find(trial) is None:
-            cell = cell_for(trial, runs, sets)
+        cell, found = cell_for(trial, runs, sets), study.find(trial)
+        if found is None:
             tell(f"{trial.name}, {trial.recipe.options}, lr {trial.recipe.lr:g}: cell {cell.key}")
             record = compute(cell, trial, sets, folder)
             tell(f"  validation FPR95 {record.value('fpr95', 'msp', VALIDATION):.3f}, {record.cost}")
             study.records.append(record)
             made.append(record)
+        elif found.key != cell.key:
+            other = "; ".join(differences(dict(found.depends), cell.depends))
+            raise MacsError(f"{folder / found.key}.json is not a cell of these images ({other}); name another --cells.")
     return made
