@@ -107,6 +107,15 @@ def test_tables_show_the_numbers_and_bold_only_what_is_significant(study: Study)
     assert as_dict(Findings.of(study))["rows"]["hinge"]["seeds"] == [0, 1]
 
 
+def test_claims_name_their_cells(study: Study) -> None:
+    named = Study((OE, replace(HINGE, name="macs")), study.records)
+    (line,) = blocks(Findings.of(named))["claims"].splitlines()
+    assert line.startswith(
+        "- Hinge with msp has the FPR95 23.00 over the four sets, 10.50 points below OE with msp, 33.50"
+    )
+    assert "significant over 2 seeds; cells macs-0.005-0, macs-0.005-1, oe-0.002-0" in line
+
+
 def test_a_study_without_cells_says_so() -> None:
     assert blocks(Findings.of(Study((OE,), []))) == {"status": "There are no cells; 5 are planned."}
 

@@ -7,9 +7,19 @@ from typing import Any
 from macs.study.cells import METRICS, VALIDATION
 from macs.study.findings import GOAL, REFERENCE, Findings, Found
 from macs.study.plan import IMAGES, OOD, SCORES
-from macs.study.statistics import Difference, Estimate
+from macs.study.statistics import Difference, Estimate, estimate, paired_difference
 from macs.training.recommended import METHOD, SETTINGS
 
+BEST = "the score that validation chooses"
+CLAIMS = (  # (row, score) against (row, score), on one set or as the mean over all
+    (("macs", "msp"), ("oe", "msp"), ""),
+    (("macs-energy-hinge", "energy"), ("oe", "energy"), ""),
+    (("macs-energy-hinge", "energy"), ("oe", "energy"), "cifar100"),
+    (("macs-energy-hinge", "energy"), ("energy", "energy"), ""),
+    (("oe", BEST), ("oe", "msp"), ""),
+    (("plain", BEST), ("oe", "msp"), ""),
+    (("oe", "msp"), ("plain", "msp"), ""),
+)
 SETS = {"svhn": "SVHN-5k", "textures": "DTD-10", "places365": "Places-100", "cifar100": "CIFAR-100-5k"}
 
 
@@ -26,6 +36,7 @@ def blocks(findings: Findings) -> dict[str, str]:
         "agreement": agreement(findings),
         "goal": goal(findings),
         "auto": auto(findings),
+        "claims": claims(findings),
         "costs": costs(findings),
         "cells": cells(findings),
     }
@@ -158,6 +169,34 @@ def _verdict(recommended: Found, score: str, reference: Found, best: Found) -> s
         second = f"It is {abs(100 * (ours - theirs)):.2f} points {side} the best of the papers' methods."
     gap = 100 * (recommended.accuracy.mean - reference.accuracy.mean)
     return f"{first} {second} Its ID accuracy is {abs(gap):.2f} points {'below' if gap < 0 else 'above'} OE's."
+
+
+def claims(findings: Findings) -> str:
+    """Comparisons of two rows or scores, each with its cells."""
+    lines = []
+    for ours, theirs, where in CLAIMS:
+        there = ours[0] in findings.rows and theirs[0] in findings.rows
+        if there and (ours[0] != theirs[0] or findings.rows[ours[0]].best_score != theirs[1]):
+            lines.append(f"- {_compared(findings, ours, theirs, where)}")
+    return "\n".join(lines)
+
+
+def _compared(findings: Findings, ours: tuple[str, str], theirs: tuple[str, str], where: str) -> str:
+    found = [findings.rows[name] for name, _ in (ours, theirs)]
+    scores = [each.best_score if how == BEST else how for each, (_, how) in zip(found, (ours, theirs), strict=True)]
+    by_seed = [each.over_seeds("fpr95", score, where) for each, score in zip(found, scores, strict=True)]
+    means = [estimate(list(values.values())).mean for values in by_seed]
+    gap, paired = 100 * (means[0] - means[1]), paired_difference(by_seed[0], by_seed[1])
+    sure = "one seed"
+    if paired is not None and paired.pairs > 1:
+        sure = f"{'' if paired.significant else 'not '}significant over {paired.pairs} seeds"
+    cells = ", ".join(dict.fromkeys(record.key for each in found for record in each.records.values()))
+    first, second = (f"{each.row.title} with {score}" for each, score in zip(found, scores, strict=True))
+    on, side = f"on {SETS[where]}" if where else "over the four sets", "below" if gap < 0 else "above"
+    return (
+        f"{first} has the FPR95 {_percent(means[0])} {on}, {abs(gap):.2f} points {side} {second}, "
+        f"{_percent(means[1])} ({sure}; cells {cells})."
+    )
 
 
 def auto(findings: Findings) -> str:
