@@ -12,7 +12,7 @@ demo: .venv/demo-installed
 	$(BIN)/macs demo
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test-lowest: .venv-lowest/installed
 	.venv-lowest/bin/python -m pytest $(addprefix tests/,$(LOWEST))

@@ -20,7 +20,7 @@ The defaults are the authors' for CIFAR-10; for CIFAR-100 their beta is 0.005. T
 strength / sqrt(D) in D dimensions, 0.88 in the 128 of a WRN-40-2. That is far below their rho of 10, so gamma falls to
 0 in the first step and stays there. A rho below that bound makes gamma work.
 
-Wang, Ye, Liu, Dai, Zhang, Chen, Han, Gong: Learning to Augment Distributions for Out-of-Distribution Detection,
+Wang, Fang, Zhang, Liu, Li, Han: Learning to Augment Distributions for Out-of-Distribution Detection,
 NeurIPS 2023.
 """
 
