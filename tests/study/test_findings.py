@@ -69,6 +69,13 @@ def test_settings_are_chosen_on_validation_and_not_on_test(study: Study) -> None
     assert Findings.of(study).rows["oe"].best_score == "msp"
 
 
+def test_a_row_that_has_nothing_of_its_own_yet_is_not_shown(study: Study) -> None:
+    chosen = replace(HINGE, name="chosen", others=({"margin": 0.2},))
+    assert list(Findings.of(Study((*study.rows, chosen), study.records)).rows) == ["oe", "hinge"]
+    more = [made_up(trial, fpr95=0.2, validation=0.25) for trial in chosen.candidates()[1:]]
+    assert list(Findings.of(Study((*study.rows, chosen), study.records + more)).rows) == ["oe", "hinge", "chosen"]
+
+
 def test_numbers_by_hand(study: Study) -> None:
     findings = Findings.of(study)
     oe, hinge = findings.rows["oe"], findings.rows["hinge"]

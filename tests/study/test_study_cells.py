@@ -14,9 +14,9 @@ from macs.core.errors import MacsError
 from macs.experiments.cells import Examination
 from macs.metrics import ood_metrics
 from macs.study import plan
-from macs.study.cells import KEPT, METRICS, Record, Sets, cell_for, compute, confidences_in, records_in
+from macs.study.cells import METRICS, Record, Sets, cell_for, compute, confidences_in, records_in
 from macs.study.findings import Findings
-from macs.study.plan import BASE, OOD, SCORES, Row, Trial
+from macs.study.plan import BASE, KEPT, OOD, SCORES, Row, Trial
 from macs.study.publish import publish
 from macs.study.running import Study
 from macs.study.running import run as run_study

@@ -73,6 +73,9 @@ class Findings:
         costs: dict[str, Found] = {}
         for row in study.rows:
             trial = study.chosen(row)
+            again = any(trial == earlier.trial for earlier in rows.values()) and not row.once
+            if again and any(study.find(candidate) is None for candidate in row.candidates()):
+                continue  # so far it is another row's training, and nothing was chosen
             if trial is not None:
                 records = {
                     seed: record
