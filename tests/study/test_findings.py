@@ -110,6 +110,7 @@ def test_tables_show_the_numbers_and_bold_only_what_is_significant(study: Study)
         replace(each, scores=study.records[1].scores) if each.key == "macs-0.005-1" else each for each in study.records
     ]
     assert "**" not in blocks(Findings.of(Study(study.rows, noisy)))["core"]
+    assert "| OE | 2 of 3 | 0.002 | its defaults | 30.00 ± 0.00 |" in tables["chosen"]
     assert "the ratio is 0.69" in tables["goal"] and "is met" in tables["goal"]  # 0.23 / 0.335
     assert as_dict(Findings.of(study))["rows"]["hinge"]["seeds"] == [0, 1]
 

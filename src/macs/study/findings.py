@@ -26,6 +26,7 @@ class Found:
     trial: Trial  # the chosen candidate
     records: Mapping[int, Record]  # by seed
     own: str  # the score of its method
+    tried: int = 1  # candidates that have a cell, of those that there are
 
     def over_seeds(self, metric: str, score: str, where: str = "") -> dict[int, float]:
         """A metric for each seed, on one set or (without one) as the mean over the OOD test sets."""
@@ -74,7 +75,8 @@ class Findings:
         for row in study.rows:
             trial = study.chosen(row)
             again = any(trial == earlier.trial for earlier in rows.values()) and not row.once
-            if again and any(study.find(candidate) is None for candidate in row.candidates()):
+            tried = sum(study.find(candidate) is not None for candidate in row.candidates())
+            if again and tried < len(row.candidates()):
                 continue  # so far it is another row's training, and nothing was chosen
             if trial is not None:
                 records = {
@@ -82,7 +84,7 @@ class Findings:
                     for seed in row.seeds()
                     if (record := study.find(replace(trial, recipe=replace(trial.recipe, seed=seed)))) is not None
                 }
-                (costs if row.once else rows)[row.name] = Found(row, trial, records, own_score(row))
+                (costs if row.once else rows)[row.name] = Found(row, trial, records, own_score(row), tried)
         return cls(rows, len(study.missing()), costs)
 
     def difference(
