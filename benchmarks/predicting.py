@@ -1,6 +1,6 @@
 """Verdicts for JPEG files: where the time goes, `predict_files` beside its parts, and the latency of a single file.
 
-python benchmarks/predicting.py [FILES]     with 1,000 files unless you say otherwise; they are 200 different ones
+python benchmarks/predicting.py [FILES]     by default 1,000 files; they are copies of 200 different pictures
 """
 
 import sys
@@ -31,6 +31,7 @@ from macs.detector.runtime import OUTPUTS, Runtime
 from macs.detector.stream import decoded
 
 EDGES = (500, 2000, 4000)
+ROUND = 1_000  # files that a case judges in a round, so that a change of the machine's load meets all cases alike
 random = np.random.default_rng(0)
 
 
@@ -108,8 +109,8 @@ def stages(folder: Path) -> None:
     report("predicting-stages", "One JPEG on one core", found, "ms", ratios)
 
 
-def rates(judges: Mapping[str, Judge], files: list[Path]) -> None:
-    """Many files, beside their decoding alone and the network alone."""
+def rates(judges: Mapping[str, Judge], files: list[Path], rounds: int) -> None:
+    """Many files, beside their decoding alone and the network alone; the cases take turns, once per round."""
     pixels = ImageSet.from_files(files).pixels[:]
     quiet = SessionOptions()
     quiet.log_severity_level = 3
@@ -119,9 +120,8 @@ def rates(judges: Mapping[str, Judge], files: list[Path]) -> None:
             work[f"{name}, bare ONNX Runtime"] = partial(ask_bare, InferenceSession(judge.path, quiet), pixels)
         work[f"{name}, ready pixels"] = partial(ask, judge, pixels)
         work[f"{name}, files"] = partial(ask_of_files, judge, files)
-    rounds = max(1, 5_000 // len(files))  # ten thousand files take minutes in one round, and need no warming up
-    cases = {name: partial(rate, each, len(files)) for name, each in work.items()}
-    found = interleaved(cases, rounds, warm_up=rounds > 1)
+    cases = {name: partial(rate, task, len(files)) for name, task in work.items()}
+    found = interleaved(cases, rounds)
     ratios: dict[str, float] = {}
     for name in judges:
         whole, network = found[f"{name}, files"].median, found[f"{name}, ready pixels"].median
@@ -132,7 +132,8 @@ def rates(judges: Mapping[str, Judge], files: list[Path]) -> None:
         }
         if bare := found.get(f"{name}, bare ONNX Runtime"):
             ratios[f"{name}: files / bare ONNX Runtime"] = whole / bare.median
-    report("predicting", f"{len(files):,} JPEGs of 128 to 500 pixels, WRN-40-2", found, "images/s", ratios)
+    title = f"{rounds} rounds of {len(files):,} JPEGs of 128 to 500 pixels, WRN-40-2"
+    report("predicting", title, found, "images/s", ratios)
 
 
 def latency(judges: Mapping[str, Judge], file: Path) -> None:
@@ -164,7 +165,8 @@ def main() -> None:
         edges = random.integers(128, 501, (200, 2)).tolist()
         different = [jpeg(folder / f"{i}.jpg", *edge) for i, edge in enumerate(edges)]
         stages(folder)
-        rates(judges, list(islice(cycle(different), count)))
+        at_once = min(count, ROUND)
+        rates(judges, list(islice(cycle(different), at_once)), rounds=max(5, count // at_once))
         latency(judges, folder / "500.jpg")
 
 

@@ -1,5 +1,6 @@
-"""What a network of another library must go through: every score, a detector and its file, and the exported file."""
+"""What a network of another library must go through: training, every score, a detector, its file and its ONNX file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +8,10 @@ import torch
 
 import macs
 from macs import nets, scores
+from macs.data import ImageSet
 from macs.detector.runtime import Runtime
 from macs.evaluation import evaluate_scores
+from macs.training import FROM_LIBRARY
 from tiny import STRIPES, noise, stripes
 
 CLASSES = len(STRIPES)
@@ -36,10 +39,26 @@ def check_split(net: nets.LibraryNet) -> None:
         assert torch.allclose(each, logits, atol=1e-5, rtol=1e-4)
 
 
+def check_training(net: nets.LibraryNet, train: ImageSet, outliers: ImageSet) -> None:
+    """One epoch changes every parameter that has a gradient, wherever the backbone is not frozen."""
+    recipe = replace(FROM_LIBRARY, epochs=1, batch_in=16, batch_out=16, precision="float32")
+    before = {name: value.clone() for name, value in net.named_parameters()}
+    macs.finetune(net, train, outliers, recipe=replace(recipe, freeze="backbone"), progress=False)
+    changed = {name for name, value in net.named_parameters() if not torch.equal(value, before[name])}
+    assert {id(parameter) for name, parameter in net.named_parameters() if name in changed} == {
+        id(parameter) for parameter in net.head.parameters()
+    }
+    (epoch,) = macs.finetune(net, train, outliers, recipe=recipe, progress=False)
+    changed = {name for name, value in net.named_parameters() if not torch.equal(value, before[name])}
+    assert changed == {*before} and np.isfinite(epoch.loss)
+    net.eval()
+
+
 def check_everything(net: nets.LibraryNet, folder: Path, signed: bool) -> None:
-    """From all scores to equal verdicts of the detector, its file and its ONNX file."""
+    """From a few training steps to equal verdicts of the detector, its file and its ONNX file."""
     size = net.preparation.size
     train, known, unknown = stripes(160, 1, size), stripes(40, 2, size), noise(12, 3, size)
+    check_training(net, train.subset(range(32)), noise(32, 4, size))
     check_split(net)
     ranking = evaluate_scores(net, known, {"noise": unknown}, scores.get_all(scores.available(), {}), train=train)
     assert {*ranking.left_out} - {"vim"} == (SIGNED if signed else set())  # ViM wants more images than features

@@ -109,8 +109,11 @@ def test_a_recipe_file_sets_what_the_options_leave_open(
     [
         (["finetune", "--epoch", "3"], "Did you mean --epochs"),
         (["finetune", "--epochs", "many"], "--epochs"),
-        (["finetune", "--epochs", "1.5"], "--epochs"),
+        (["finetune", "--epochs", "1.5"], "--epochs: it must be a whole number, not '1.5'."),
         (["finetun"], "Did you mean"),
+        (["calibrate", "run"], "macs calibrate needs --out; see macs calibrate --help."),
+        (["predict", "--detector"], "--detector needs a value; see macs predict --help."),
+        (["inspect"], "macs inspect needs FILE; see macs inspect --help."),
         (["finetune", "--margin", "1"], "below 1"),
         (["finetune", "--method", "mcas"], "did you mean 'macs'"),
         (["finetune", "--recipe", "nowhere.toml"], "no recipe at nowhere.toml"),

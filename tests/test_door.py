@@ -84,6 +84,7 @@ def test_ctrl_c_while_modules_are_imported(tmp_path: Path, module: str, command:
         ("OSError(28, 'No space left on device')", 2, "Cannot write any further: No space left"),
         ("PermissionError(13, 'Permission denied', 'x')", 2, "x: Permission denied."),
         ("MemoryError()", 2, "not enough memory"),
+        ("RuntimeError('could not create a primitive')", 2, "not enough memory"),
         ('RuntimeError("DefaultCPUAllocator: can\'t allocate memory")', 2, "not enough memory"),
         ("UnicodeEncodeError('ascii', 'é', 0, 1, 'why')", 2, "encoding"),
         ("RecursionError()", 2, "nested too deeply"),

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 TRACEBACK = "--traceback"
+NO_MEMORY = ("can't allocate memory", "out of memory", "could not create a primitive")  # of torch, CUDA and oneDNN
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -99,7 +100,7 @@ def sentence(error: BaseException) -> tuple[int, str, str]:
     first = (str(error).strip().splitlines() or [""])[0]
     if isinstance(error, MacsError):
         return 2, f"error: {error.sentence}", error.details
-    if isinstance(error, MemoryError) or "can't allocate memory" in first or "out of memory" in first.lower():
+    if isinstance(error, MemoryError) or any(words in first.lower() for words in NO_MEMORY):
         text = "There is not enough memory for this; use smaller batches, images or networks."
     elif isinstance(error, OSError) and error.errno in FULL and error.filename is None:
         text = f"Cannot write any further: {error.strerror}; free some space, or write elsewhere."

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 
 
-@dataclass(frozen=True, eq=False)  # arrays do not compare to a yes or a no
+@dataclass(frozen=True, eq=False)  # comparing arrays does not give one bool
 class Answers:
     """One prediction and one confidence per image."""
 
@@ -36,5 +36,5 @@ A = TypeVar("A", bound=Answers)
 def joined(parts: Iterable[A]) -> A:
     """The answers for all batches as one."""
     parts = list(parts)
-    columns = (np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(parts[0]))
+    columns = (np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(parts[0]))
     return type(parts[0])(*columns)

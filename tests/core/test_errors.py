@@ -2,7 +2,9 @@
 
 import pickle
 
-from macs.core.errors import MacsError, MacsWarning
+import pytest
+
+from macs.core.errors import MacsError, MacsWarning, first_line
 
 
 def test_the_sentence_comes_first_and_details_below() -> None:
@@ -19,3 +21,17 @@ def test_an_error_comes_back_from_another_process_saying_the_same() -> None:
 
 def test_a_warning_can_be_told_from_those_of_others() -> None:
     assert issubclass(MacsWarning, UserWarning) and MacsWarning is not UserWarning
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("one line."), "one line"),
+        (ValueError("\n  one line\nand another"), "one line"),
+        (ValueError(), "ValueError"),
+        (KeyError("key"), "'key'"),
+        ("a text without an error.", "a text without an error"),
+    ],
+)
+def test_the_first_line_of_a_message_or_the_type_of_an_error(error: object, line: str) -> None:
+    assert first_line(error) == line

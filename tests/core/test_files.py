@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from macs.core.errors import MacsError
-from macs.core.files import output_file, output_folder, user_path, write_atomically, write_text
+from macs.core.files import IMAGE_ENDINGS, output_file, output_folder, user_path, write_atomically, write_text
+from macs.data.pictures import SUFFIXES
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -249,6 +250,18 @@ def test_what_is_read_is_not_overwritten(tmp_path: Path) -> None:
     for path in ("detector", "link"):
         assert "while it is read" in refusal(output_file, tmp_path / path, ["cifar10", tmp_path / "detector"])
     assert output_file(tmp_path / "other", [tmp_path / "detector"]) == tmp_path / "other"
+
+
+def test_pictures_and_arrays_are_never_overwritten(tmp_path: Path) -> None:
+    for name in ("a.png", "b.JPEG", "c.npy"):
+        (tmp_path / name).write_text("precious")
+        assert "holds images" in refusal(output_file, tmp_path / name)
+        assert output_file(tmp_path / f"new-{name}") == tmp_path / f"new-{name}"
+    (tmp_path / "link.csv").symlink_to(tmp_path / "a.png")
+    assert "holds images" in refusal(output_file, tmp_path / "link.csv")
+    (tmp_path / "a.csv").write_text("results")
+    assert output_file(tmp_path / "a.csv") == tmp_path / "a.csv"
+    assert set(SUFFIXES) < set(IMAGE_ENDINGS)
 
 
 def _write_slowly(path: Path, begun: Event, may_end: Event) -> None:

@@ -102,6 +102,8 @@ def test_a_file_of_the_users_own_that_fails_is_one_sentence(
     monkeypatch.delitem(sys.modules, "broken_part", raising=False)
     with pytest.raises(MacsError, match=rf"^Cannot use 'broken_part:{attribute}' as a part: {why}"):
         import_from(f"broken_part:{attribute}", "part")
+    with pytest.raises(MacsError, match="as an output format"):
+        import_from(f"broken_part:{attribute}", "output format")
     sys.modules.pop("broken_part", None)
 
 

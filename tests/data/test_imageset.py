@@ -160,9 +160,9 @@ class TorchLike:
 
 
 OTHERS = [
-    (TorchLike(), "a TorchLike; .*from_array"),
-    (DataLoader(cast(Any, TorchLike())), "a DataLoader; .*from_array"),
-    (TensorDataset(torch.zeros(3, 3, 8, 8)), "a TensorDataset; .*from_array"),
+    (TorchLike(), r"a TorchLike; .*from_dataset\(dataset\)"),
+    (DataLoader(cast(Any, TorchLike())), r"a DataLoader; .*from_dataset\(loader.dataset\)"),
+    (TensorDataset(torch.zeros(3, 3, 8, 8)), r"a TensorDataset; .*from_dataset\(dataset\)"),
     (images(3), "a ndarray; .*from_array"),
     (torch.from_numpy(images(3)), "a Tensor; .*from_array"),
     (list(images(3)), "a list; .*from_array"),

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from macs.core.errors import MacsError
+from macs.core.settings import from_dict
 from macs.detector.calibration import (
     Calibration,
     Threshold,
@@ -16,7 +17,6 @@ from macs.detector.calibration import (
     rank,
     thresholds_by_class,
 )
-from macs.detector.label import fitted
 
 TRIALS = 2000
 
@@ -80,7 +80,7 @@ def test_within_each_predicted_class_the_promise_holds_where_one_threshold_for_a
 
 
 def test_too_few_images_say_how_many_are_needed() -> None:
-    with pytest.raises(MacsError, match="at least 19 calibration images, and there are 18"):
+    with pytest.raises(MacsError, match="at least 19 calibration images, but there are 18"):
         conformal_threshold(np.zeros(18), 0.95)
     assert conformal_threshold(np.zeros(19), 0.95).rank == 1
 
@@ -118,7 +118,7 @@ def test_a_record_survives_json(per_class: bool) -> None:
         score="msp",
         data="x",
     )
-    again = fitted(Calibration, json.loads(json.dumps(record.as_dict())), "")
+    again = from_dict(Calibration, json.loads(json.dumps(record.as_dict())))
     assert again == record
     assert again.values.dtype == np.float32 and again.values.shape == ((3,) if per_class else ())
     assert record.accuracy == pytest.approx(1 / 3)

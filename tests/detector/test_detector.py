@@ -13,11 +13,11 @@ from torch import nn
 
 import macs
 from macs.core.errors import MacsError
+from macs.core.settings import from_dict
 from macs.data import ImageSet
 from macs.data.pictures import fit
 from macs.detector import Detector
 from macs.detector.calibration import Calibration, Check
-from macs.detector.label import fitted
 from macs.detector.verdicts import RankedAnswers
 from tiny import STRIPES, noise, stripes
 
@@ -82,7 +82,7 @@ def test_a_check_counts_what_is_kept_of_other_images(trained: nn.Module, validat
     for check, threshold in zip(record.checks, record.thresholds, strict=True):
         assert check.expected == threshold.interval_on(check.images) and check.group == threshold.group
         assert f"{check.images} other " in str(check) and str(check) in str(record)
-    assert fitted(Calibration, json.loads(json.dumps(record.as_dict())), "") == record
+    assert from_dict(Calibration, json.loads(json.dumps(record.as_dict()))) == record
 
 
 def test_a_check_that_fails_says_so() -> None:
@@ -160,7 +160,7 @@ def test_without_calibration_there_is_no_verdict(trained: nn.Module, validation:
         lambda: bare.predict_files([tmp_path]),
         lambda: bare.save(tmp_path / "d.safetensors"),
     ):
-        with pytest.raises(MacsError, match=r"no threshold yet; go on with the one that \.calibrate"):
+        with pytest.raises(MacsError, match=r"no threshold yet; use the one that \.calibrate"):
             action()
 
 

@@ -245,7 +245,7 @@ def mistakes(root: Path) -> list[tuple[list[object], str]]:
         (["predict", *detector], "Name at least one"),
         (["predict", "x.png", *detector, "--fdr", 0], "The false discovery rate must be above 0 and below 1"),
         (["predict", "x.png", *detector, "--fdr", "nan"], "The false discovery rate must be"),
-        (["predict", "x.png", *detector, "--fdr", 0.1, "--threshold", 1], "two ways to judge; give one of them"),
+        (["predict", "x.png", *detector, "--fdr", 0.1, "--threshold", 1], "two ways to decide; give one of them"),
         (["predict", "x.png", *detector, "--fdr", 0.0001], "takes at least 9999 calibration images"),
         (["predict", "x.png", *detector, "--provider", "cpu"], "--provider is for an exported detector"),
         (["predict", "x.png", "--detector", root / "d.onnx", "--net", "dots:Dots"], "leave --net and --score out"),
@@ -279,7 +279,7 @@ def mistakes(root: Path) -> list[tuple[list[object], str]]:
         *((["export", root / "d.safetensors", "x.onnx", "--max-drop", x], "may cost") for x in ("nan", "-1", "inf")),
         (["predict", "x.png", "--detector", root / "gone.safetensors"], "no detector at"),
         (["predict", "x.png", "--detector", root / "run" / "net.safetensors"], "it says that it is a macs-net"),
-        (["predict", "x.png", *detector, "--out", "x.xls"], "does not say its format"),
+        (["predict", "x.png", *detector, "--out", "x.xls"], "has no suffix of a known format"),
         (["predict", "x.png", *detector, "--format", "parquet"], "--out"),
         (["export", root / "d.safetensors", "x.pb"], "end in .onnx"),
         (["export", root / "d.safetensors", "x.onnx", "--int8"], "--images"),
@@ -398,6 +398,20 @@ def test_the_checkpoint_itself_is_not_overwritten(
     arguments = ["--net", "wrn-10-1", "--checkpoint", tmp_path / "net.safetensors", "--images", root / "mine"]
     words = refused(capsys, "calibrate", *arguments, "--size", 16, "--out", tmp_path / "net.safetensors")
     assert "while it is read" in words and nets.load(tmp_path / "net.safetensors")
+
+
+def test_the_images_and_the_detector_that_are_read_are_not_overwritten(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(root / "unknown", tmp_path / "unknown")
+    np.save(tmp_path / "unknown" / "more.npy", stripes(3, seed=7).pixels[:])
+    predict = ("predict", "--detector", root / "d.safetensors", "--format", "csv", "--out")
+    for name in ("0.jpg", "more.npy"):
+        for paths in (tmp_path / "unknown", tmp_path / "unknown" / "*"):
+            assert "never overwritten" in refused(capsys, *predict, tmp_path / "unknown" / name, paths)
+    misnamed = shutil.copy(root / "d.safetensors", tmp_path / "d.onnx")
+    assert "while it is read" in refused(capsys, "export", misnamed, misnamed)
+    assert Detector.load(misnamed)
 
 
 def test_a_fitted_score_is_fitted_to_the_images_of_the_training(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

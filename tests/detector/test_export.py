@@ -194,5 +194,5 @@ def test_what_is_missing_or_misnamed_is_said_first(
     with pytest.raises(MacsError, match=r"end in \.onnx"):
         dots.export(tmp_path / "d.pb")
     monkeypatch.setattr(saving, "find_spec", lambda name: None if name == "onnxscript" else "there")
-    with pytest.raises(MacsError, match=r"takes onnxscript: pip install 'macs-ood\[onnx\]'"):
+    with pytest.raises(MacsError, match=r"Exporting needs onnxscript: pip install 'macs-ood\[onnx\]'"):
         dots.export(tmp_path / "d.onnx")

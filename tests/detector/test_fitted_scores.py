@@ -168,7 +168,11 @@ def test_a_score_belongs_to_its_network(trained: nn.Module, known: ImageSet, val
     [
         ("score.vectors", torch.zeros(4, 5), "score that does not fit its network"),
         ("score.vectors", torch.zeros(3), "score that does not fit its network"),
-        ("score.vectors", torch.full((4, 64), torch.nan), r"not finite \(vectors\)"),
+        (
+            "score.vectors",
+            torch.full((4, 64), torch.nan),
+            r"score with numbers that are not finite \(vectors\)",
+        ),
         ("score.vectors", None, r"does not fit KNN\(\), whose tensors are vectors"),
         ("score.other", torch.zeros(1), r"does not fit KNN\(\), whose tensors are vectors"),
         ("other.bank", torch.zeros(1), "neither the network's nor the score's"),

@@ -131,7 +131,7 @@ def test_the_format_is_the_one_asked_for_or_the_files_or_the_terminals() -> None
 
 
 def test_a_format_that_cannot_be_written_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(MacsError, match=r"x\.xls does not say its format"):
+    with pytest.raises(MacsError, match=r"x\.xls has no suffix of a known format"):
         choose_format(None, Path("x.xls"), terminal=True)
     with pytest.raises(MacsError, match="--out"):
         choose_format("parquet", None, terminal=True)
@@ -171,5 +171,5 @@ def test_a_format_of_the_users_own_is_one_file(tmp_path: Path, monkeypatch: pyte
 def test_what_is_no_format_is_refused() -> None:
     with pytest.raises(MacsError, match="did you mean 'csv'"):
         choose_format("cvs", None, terminal=True)
-    with pytest.raises(MacsError, match="json:dumps is no output format"):
+    with pytest.raises(MacsError, match="json:dumps is not an output format"):
         choose_format("json:dumps", None, terminal=True)

@@ -90,7 +90,7 @@ def test_a_file_without_p_values_says_so(detector: Detector, tmp_path: Path) -> 
     record = replace(detector.calibrated, ranked=())
     replace(detector, calibration=record, reference=None).save(tmp_path / "old.safetensors")
     found = inspect(tmp_path / "old.safetensors")
-    assert found.resolution is None and "older macs wrote the file; calibrate anew" in str(found)
+    assert found.resolution is None and "older macs wrote the file; calibrate again" in str(found)
 
 
 def test_it_needs_no_torch(files: dict[str, Path]) -> None:
@@ -106,8 +106,8 @@ def test_what_is_no_detector_gets_one_sentence(
     files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "net.pt").write_bytes(b"weights")
-    assert "end in .safetensors (from macs calibrate) or .onnx" in refused(capsys, "inspect", tmp_path / "net.pt")
-    assert "end in .safetensors" in refused(capsys, "inspect", tmp_path)
+    assert "ends in .safetensors (macs calibrate) or .onnx" in refused(capsys, "inspect", tmp_path / "net.pt")
+    assert "ends in .safetensors" in refused(capsys, "inspect", tmp_path)
     for suffix, path in files.items():
         content = path.read_bytes()
         damaged = {

@@ -33,9 +33,9 @@ def test_an_image_below_the_threshold_has_a_p_value_of_at_most_what_is_lost(
 
 def test_a_rate_below_the_resolution_of_the_calibration_is_refused(detector: Detector) -> None:
     n = detector.calibrated.images
-    with pytest.raises(MacsError, match=rf"takes at least 9999 calibration images, and there are {n}"):
+    with pytest.raises(MacsError, match=rf"takes at least 9999 calibration images, but there are {n}"):
         detector.predict(noise(2, seed=0), fdr=0.0001)
-    with pytest.raises(MacsError, match="two ways to judge; give one of them"):
+    with pytest.raises(MacsError, match="two ways to decide; give one of them"):
         detector.predict(noise(2, seed=0), fdr=0.5, threshold=0.5)
     with pytest.raises(MacsError, match="must be above 0 and below 1"):
         detector.predict_files("x", fdr=2)

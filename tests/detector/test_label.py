@@ -1,7 +1,7 @@
-"""The types of a label's fields, held to what JSON gave; `test_detector_files.py` forges whole files."""
+"""The fields of a label and their types; `test_detector_files.py` forges whole files."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 
 from macs.data.preparation import NORMALISATIONS, Preparation
 from macs.detector.calibration import Calibration, conformal_threshold
-from macs.detector.label import FORMAT, MOST_IMAGES, VERSION, DetectorLabel, Misfit, fitted, wrong_names
+from macs.detector.label import FORMAT, VERSION, DetectorLabel, Misfit, wrong_names
 
 CONFIDENCES = np.random.default_rng(0).random(50, dtype=np.float32)
 
@@ -46,56 +46,30 @@ def test_an_older_label_had_words_in_place_of_a_preparation(label: Any, net: Any
     assert DetectorLabel.from_json(old).preparation == Preparation(24).normalised(NORMALISATIONS[expected])
 
 
-@dataclass(frozen=True)
-class Inner:
-    name: str
-    share: float
-    count: int = 7
-
-
 @pytest.mark.parametrize(
-    ("kind", "value", "expected"),
+    ("change", "words"),
     [
-        (float, 3, 3.0),
-        (float, MOST_IMAGES, float(MOST_IMAGES)),
-        (int | None, None, None),
-        (int | None, 5, 5),
-        (tuple[int, ...], [1, 2], (1, 2)),
-        (tuple[str, float], ["a", 1], ("a", 1.0)),
-        (dict[str, float], {"a": 1}, {"a": 1.0}),
-        (dict[str, Any], {"a": [1, {"b": None}]}, {"a": [1, {"b": None}]}),
-        (Inner, {"name": "x", "share": 1}, Inner("x", 1.0)),
+        ({"version": True}, "version must be a whole number, not True"),
+        ({"classes": "ab"}, "classes must be a list, not 'ab'"),
+        ({"classes": ["a", 2]}, r"classes\[1\] must be text, not 2"),
+        ({"preparation": {"size": 0}}, "preparation.size must be at least 1"),
+        ({"calibration": 3}, "calibration must be a table of settings, not 3"),
+        ({"calibration": {"keep": 0.9}}, "A Calibration needs the setting score"),
+        ({"choice": {"score": "knn"}}, "A Choice needs the setting data"),
+        ({"more": 1}, "There is no setting of DetectorLabel called 'more'"),
     ],
 )
-def test_what_fits_becomes_the_declared_type(kind: Any, value: Any, expected: Any) -> None:
-    found = fitted(kind, value, "field")
-    assert found == expected and type(found) is type(expected)
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "words"),
-    [
-        (int, True, "field must be a whole number, not 'True'"),
-        (int, 1.0, "field must be a whole number, not '1.0'"),
-        (int | None, "x", "field must be a whole number, not 'x'"),
-        (float, float("nan"), "field must be a finite number, not 'nan'"),
-        (float, MOST_IMAGES + 1, "field must be a finite number"),
-        (str, 3, "field must be a text, not '3'"),
-        (str, ["x"] * 999, "field must be a text, not .{42}$"),
-        (tuple[int, ...], "12", "field must be a list$"),
-        (tuple[int, ...], [1, "2"], r"field\[1\] must be a whole number"),
-        (tuple[str, float], ["a"], "field must be a list of 2"),
-        (dict[str, float], [], "field must be an object"),
-        (dict[str, float], {"a": "b"}, r"field\.a must be a finite number"),
-        (Inner, {"name": "x"}, "field must have the keys name, share, count"),
-        (Inner, {"name": "x", "share": 1, "more": 1}, "field must have the keys name, share, count"),
-        (Inner, {"name": "x", "share": "y"}, r"field\.share must be a finite number, not 'y'"),
-        (Preparation, {"size": 0}, "field: size must be at least 1"),
-    ],
-)
-def test_what_does_not_fit_is_named(kind: Any, value: Any, words: Any) -> None:
+def test_a_field_of_another_type_is_named(label: Any, change: dict[str, Any], words: str) -> None:
     with pytest.raises(Misfit, match=f"^{words}"):
-        fitted(kind, value, "field")
+        DetectorLabel.from_json(told(label) | change)
+
+
+@pytest.mark.parametrize("keep", [float("nan"), float("inf"), "0.9", None, [0.9]])
+def test_a_number_inside_a_record_must_be_finite(label: Any, keep: Any) -> None:
+    values = told(label)
+    values["calibration"]["keep"] = keep
+    with pytest.raises(Misfit, match="^calibration.keep must be a number, not"):
+        DetectorLabel.from_json(values)
 
 
 @pytest.mark.parametrize(

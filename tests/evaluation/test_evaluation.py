@@ -210,8 +210,8 @@ def test_without_training_images_a_ranking_says_what_it_leaves_out(
 ) -> None:
     ranking = evaluate_scores(learner(), known_test, sets, ["msp", "knn", "scale"], progress=False)
     assert {each.score for each in ranking.evaluations} == {"msp", "scale"}
-    assert "knn is left out: KNN is fitted to ID training images and there are none" in " ".join(str(ranking).split())
-    with pytest.raises(MacsError, match="^KNN is fitted to ID training images and there are none"):
+    assert "knn is left out: KNN is fitted to ID training images, but there are none" in " ".join(str(ranking).split())
+    with pytest.raises(MacsError, match="^KNN is fitted to ID training images, but there are none"):
         macs.evaluate(learner(), known_test, sets, score="knn", progress=False)
 
 

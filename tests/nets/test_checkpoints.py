@@ -74,6 +74,14 @@ def test_our_files_know_what_they_hold(net: nets.Net, tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["net.safetensors"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every name is text")
+def test_a_folder_whose_name_is_no_text(net: nets.Net, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"b\xff")
+    folder.mkdir()
+    nets.save(net, folder / "net.safetensors")
+    assert torch.equal(nets.load(folder / "net.safetensors").fc.weight, net.fc.weight)
+
+
 def test_a_dropout_of_integer_zero_comes_back(net: nets.Net, tmp_path: Path) -> None:
     nets.set_dropout(net, 0)
     nets.save(net, tmp_path / "net.safetensors")

@@ -23,7 +23,14 @@ from tiny import STRIPES, noise, stripes
 
 timm = pytest.importorskip("timm", reason="timm is not installed")
 
-IN_BOTH_SIGNS = {"mobilenetv3_small_050", "convnext_atto", "vit_tiny_patch16_224", "deit_tiny_patch16_224", "test_vit"}
+IN_BOTH_SIGNS = {
+    "mobilenetv3_small_050",
+    "convnext_atto",
+    "vit_tiny_patch16_224",
+    "swin_tiny_patch4_window7_224",
+    "deit_tiny_patch16_224",
+    "test_vit",
+}
 SMALL = "timm/test_resnet"
 
 
@@ -36,16 +43,16 @@ def test_a_convolutional_network_and_a_transformer_go_through_everything(model: 
 @pytest.mark.parametrize(
     "model",
     [
-        "resnet10t",
+        "resnet18",
         "resnext50_32x4d",
         "densenet121",
         "tf_efficientnet_lite0",
         "mobilenetv3_small_050",
         "convnext_atto",
         "vit_tiny_patch16_224",
+        "swin_tiny_patch4_window7_224",
         "deit_tiny_patch16_224",
         "regnetx_002",
-        "resnet18",
     ],
 )
 def test_ten_architectures_go_through_everything(model: str, tmp_path: Path) -> None:

@@ -114,6 +114,16 @@ def test_no_file_of_the_run_is_overwritten(run: Path, tmp_path: Path, capsys: py
     assert {path: path.read_bytes() for path in run.iterdir()} == before
 
 
+def test_what_the_report_is_about_is_not_overwritten(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images, listed = tmp_path / "noise.npy", tmp_path / "noise.txt"
+    Image.fromarray(noise(5, 1).pixels[0]).save(tmp_path / "0.png")
+    listed.write_text("0.png\n")
+    for path in (images, listed):
+        assert "while it is read" in refused(capsys, "report", run, "--ood", path, "--out", path)
+
+
 def test_images_of_other_classes_are_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_images(tmp_path / "new", 4)
     (tmp_path / "new/plain").rename(tmp_path / "new/spotted")

@@ -13,7 +13,9 @@ import torch
 from PIL import Image
 
 import macs
+from macs.answers import Answers
 from macs.detector import Detector
+from macs.detector.verdicts import Prediction
 from macs.training.recipe import PRETRAINING
 from tiny import noise, stripes
 
@@ -40,6 +42,13 @@ def write_images(folder: Path) -> None:
     np.save(folder / "noise.npy", noise(40, seed=3).pixels[:])
 
 
+def p_range(detector: Detector, row: Prediction) -> list[float]:
+    """The p-values that rounding of the confidence may give: some calibration confidences are nearly the same."""
+    rounding = 1e-4 * max(1.0, abs(row.confidence))
+    confidences = np.array([row.confidence - rounding, row.confidence + rounding], np.float32)
+    return detector.reference.p_values(Answers(np.full(2, row.label), confidences)).tolist()
+
+
 def main(folder: Path) -> None:
     folder.mkdir(parents=True)
     write_images(folder)
@@ -52,7 +61,7 @@ def main(folder: Path) -> None:
         rows = detector.predict_files([folder / "test", folder / "noise.npy"], fdr=0.1)
         evaluation = detector.evaluate(test, ood, progress=False).as_dict()
         expected[name] = {
-            "rows": [asdict(row) | {"path": Path(row.path).name} for row in rows],
+            "rows": [asdict(row) | {"path": Path(row.path).name, "p_range": p_range(detector, row)} for row in rows],
             "evaluation": {key: evaluation[key] for key in ("ood", "mean")},
             "calibration": detector.calibrated.as_dict(),
         }

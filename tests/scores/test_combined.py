@@ -86,7 +86,7 @@ def test_settings_go_to_the_parts_that_have_them() -> None:
         scores.get("energy+knn", knn=3)
     with pytest.raises(MacsError, match="Among the settings of knn, k must be at least 1"):
         scores.get("energy+knn", k=0)
-    with pytest.raises(MacsError, match=r"parts of Combined\(\[MSP\(\), KNN\(\)\]\).* is fixed"):
+    with pytest.raises(MacsError, match=r"parts of Combined\(\[MSP\(\), KNN\(\)\]\).* cannot be changed"):
         scores.get("msp+knn").parts = ()
 
 
@@ -96,7 +96,7 @@ def test_settings_go_to_the_parts_that_have_them() -> None:
         ("msp+", "'msp.' names a sum with an empty part"),
         ("+", "names a sum with an empty part"),
         ("msp++vim", "names a sum with an empty part"),
-        ("msp+msp", "msp stands twice in msp.msp"),
+        ("msp+msp", "msp occurs twice in msp.msp"),
         ("odin+msp", r"ODIN\(\) cannot be part of a sum, since it passes pixels"),
         ("msp+vimm", "There is no score called 'vimm' .did you mean 'vim'"),
         ("msp+auto", "There is no score called 'auto'"),
@@ -118,7 +118,7 @@ def test_fits_that_fail() -> None:
     with pytest.raises(MacsError, match=r"Constant\(\) cannot be standardised for msp.*standard deviation 0; leave"):
         Combined([MSP(), Constant()]).fit(known_with_held_out())
     empty = replace(known_with_held_out(), features=known().features[:0], logits=known().logits[:0])
-    with pytest.raises(MacsError, match="KNN is fitted to ID training images and there are none"):
+    with pytest.raises(MacsError, match="KNN is fitted to ID training images, but there are none"):
         scores.get("msp+knn").fit(empty)
     assert scores.get("msp+energy").fit(empty).fitted
 

@@ -271,7 +271,7 @@ def test_a_score_of_features_says_what_it_lacks(name: str) -> None:
     with pytest.raises(MacsError, match="is not fitted: call fit"):
         asked(score)
     if score.fitted_to == "training images":
-        with pytest.raises(MacsError, match="ID training images and there are none"):
+        with pytest.raises(MacsError, match="ID training images, but there are none"):
             score.fit(known(features=TRAIN[:0]))
     else:
         assert asked(score.fit(known(features=TRAIN[:0]))) == pytest.approx(confidences(scores.get(name)))

@@ -76,7 +76,7 @@ def test_what_was_learnt_stays_when_the_network_goes_on(known: ImageSet) -> None
 def test_networks_without_a_last_linear_layer_are_refused(known: ImageSet) -> None:
     with pytest.raises(MacsError, match="has no linear layer"):
         last_layer(nn.Sequential(nn.Conv2d(3, 3, 16), nn.Flatten()), known)
-    with pytest.raises(MacsError, match="does not give its logits"):
+    with pytest.raises(MacsError, match="does not compute its logits"):
         know(Scaled(), known)
 
 

@@ -77,7 +77,7 @@ def test_settings_are_checked_and_fixed() -> None:
     with pytest.raises(MacsError, match="no setting of knn called 'vectors'"):
         scores.get("knn", vectors=torch.zeros(1))
     for score in (KNN(k=3), KNN(k=3).fit(known())):
-        with pytest.raises(MacsError, match=r"k of KNN\(k=3\).* is fixed; make another: KNN\(k=4\)"):
+        with pytest.raises(MacsError, match=r"k of KNN\(k=3\).* cannot be changed; make another: KNN\(k=4\)"):
             score.k = 4
         assert score.k == 3
     assert scores.get(KNN(k=3), k=5).k == 5 and scores.get(KNN, k=6).k == 6
@@ -118,7 +118,7 @@ def test_a_fitted_score_is_bound_to_its_network(known_test: ImageSet) -> None:
     net, other = nets.build("wrn-10-1", classes=3), nets.build("wrn-10-1", classes=3)
     fitted = KNN().fit(scores.know(net, stripes(40, seed=1)))
     assert len(scores.ask(net, known_test, fitted)) == len(known_test)
-    with pytest.raises(MacsError, match=r"KNN\(\) is fitted to another network, or to other weights, than"):
+    with pytest.raises(MacsError, match=r"KNN\(\) is fitted to another network or to other weights than"):
         scores.ask(other, known_test, fitted)
     with torch.no_grad():
         net.get_parameter("conv1.weight")[0, 0, 0, 0] += 1

@@ -80,6 +80,7 @@ def test_what_is_given_overrides_one_setting_and_keeps_the_others() -> None:
         ("epochs = 0x" + 5000 * "f", "epochs must be at least 1 .* not a number of about 6021 digits"),
         ("options = [0x" + 5000 * "f" + "]", "options must be"),
         ("options = " + 5000 * "[" + 5000 * "]", "nested too deeply"),
+        (100_000 * "options." + "x = 1", "nested too deeply"),
         ("epochs = 2020-01-01", "epochs must be a whole number"),
         ("lr = inf", "lr must be a number, not inf"),
         ("id = '" + 5000 * "x" + "'\nepochs = '" + 5000 * "x" + "'", "epochs must be a whole number, not 'x{79}[.]{3}"),

@@ -53,7 +53,7 @@ def test_the_margin_is_a_setting_of_the_method_and_given_once() -> None:
         ({"batch_in": 0}, "batch_in"),
         ({"batch_out": 99999999999999999999}, "batch_out must be at least 0 and at most 100,000, not a number"),
         ({"options": {"mix": "\udcff"}}, "options.mix is .* UTF-8 cannot encode"),
-        ({"options": {"weight": math.nan}}, "options.weight must be a number or text or true or false, not nan"),
+        ({"options": {"weight": math.nan}}, "options.weight must be a number, not nan"),
         ({"options": {"weight": [1]}}, "options.weight"),
         ({"options": {1: 1}}, "options"),
         ({"augment": "blur"}, "auto, crop-flip, crop, resized-crop, none"),

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -50,6 +51,21 @@ def test_pretraining_learns_the_classes(known: ImageSet, known_test: ImageSet, o
     history = macs.pretrain(net, known, recipe=recipe, progress=False)
     assert len(history) == 6 and history[-1].loss < history[0].loss
     assert macs.evaluate(net, known_test, {"noise": outliers}, progress=False).accuracy > 0.9
+
+
+def test_training_in_bf16_learns_and_lets_no_library_speak(known: ImageSet) -> None:
+    said: list[str] = []
+    listener = logging.Handler()
+    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("lightning_fabric")
+    logger.addHandler(listener)
+    try:
+        recipe = replace(PRETRAINING, epochs=2, batch_in=32, lr=0.05, precision="bf16")
+        history = macs.pretrain(small_net(), known, recipe=recipe, progress=False)
+    finally:
+        logger.removeHandler(listener)
+    assert history[-1].loss < history[0].loss
+    assert said == []
 
 
 def test_exposure_lowers_the_confidence_on_outliers(known: ImageSet, known_test: ImageSet, outliers: ImageSet) -> None:

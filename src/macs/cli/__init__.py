@@ -6,7 +6,7 @@ Nothing heavy is imported before a command needs it: `macs --help` and error mes
 import importlib
 from collections.abc import Sequence
 
-from cyclopts import CycloptsError, Group
+from cyclopts import CycloptsError, Group, MissingArgumentError
 
 from macs.cli._app import GROUPS, app
 from macs.core.errors import MacsError
@@ -27,6 +27,8 @@ def run(arguments: Sequence[str]) -> int:
         raise MacsError("One of the arguments is empty; give it a value, or leave it out.")
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except MissingArgumentError as error:
+        raise MacsError(_what_is_missing(error, arguments)) from error
     except CycloptsError as error:
         raise MacsError(str(error)) from error
     except SystemExit as request:
@@ -38,3 +40,12 @@ def is_empty(argument: str) -> bool:
     """Whether an argument, or the value in --option=value, is empty or blank."""
     option, equals, value = argument.partition("=")
     return not (value if option.startswith("--") and equals else argument).strip()
+
+
+def _what_is_missing(error: MissingArgumentError, arguments: Sequence[str]) -> str:
+    """Which argument a command needs, or which option needs a value; cyclopts has the same words for both."""
+    command = " ".join(["macs", *(error.command_chain or ())])
+    name = error.argument.name if error.argument else ""
+    if error.keyword or not name or name in arguments:
+        return f"{error.keyword or name or 'An option'} needs a value; see {command} --help."
+    return f"{command} needs {name}; see {command} --help."

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter, Token
 
 from macs.core.console import Terminal
-from macs.core.settings import Span
+from macs.core.settings import Span, shown
 from macs.core.text import printable
 from macs.core.version import __version__
 
@@ -37,7 +37,7 @@ GROUPS = {  # the commands in the order in which a user needs them
     "Data": ("data",),
     "Train": ("pretrain", "finetune", "sweep"),
     "Measure": ("evaluate", "report"),
-    "Use": ("calibrate", "predict", "export", "inspect"),
+    "Use": ("calibrate", "predict", "export", "inspect", "serve"),
     "Paper": ("reproduce",),
     "Options": ("--help", "--version"),
 }
@@ -50,7 +50,10 @@ Json = Annotated[bool, Flag, Parameter(help="Print the results as JSON.")]
 
 def whole_number(kind: Any, tokens: Sequence[Token]) -> int:
     """An int as written; cyclopts would silently round 1.5 to 2."""
-    return int(tokens[0].value)
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"it must be a whole number, not {shown(tokens[0].value)}.") from None
 
 
 Data = Annotated[Path | None, Parameter(help=DATA_HELP)]
@@ -79,7 +82,7 @@ class Hardware:
     """Threads that decode pictures [default: one per core, at most 8]."""
 
     def prepare(self) -> None:
-        """What holds with and without torch."""
+        """Apply the options that do not need torch."""
         from macs.data.ahead import set_workers
 
         set_workers(self.workers)
@@ -87,7 +90,7 @@ class Hardware:
             Span(1, 1024).hold("--threads", self.threads)
 
     def use(self) -> None:
-        """Let torch follow these options; where none is given, torch is not imported."""
+        """Apply these options to torch, which is not imported if none of them is given."""
         self.prepare()
         if self.device != "auto":
             from macs.core.devices import use_device

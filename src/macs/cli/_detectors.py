@@ -1,4 +1,4 @@
-"""The option `--detector`: a detector in either of its two kinds of file."""
+"""The option `--detector`, which takes both kinds of detector file."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ Provider = Annotated[
 
 @dataclass(frozen=True)
 class DetectorFile:
-    """What a file says of its detector, and the detector itself, for which `open` may have to import torch."""
+    """The label of a detector file, and a function that opens the detector, for which it may have to import torch."""
 
     label: "DetectorLabel"
     open: "Callable[[], Judge]"
@@ -71,14 +71,14 @@ def detector_sets(
     from macs.data import load
 
     if id is None:
-        raise MacsError("Name ID test images with --id: a detector does not say where they are.")
+        raise MacsError("Name ID test images with --id; a detector file does not record any.")
     test = load(id, "test", root=data, preparation=label.preparation)
     sets = {name: load(name, "test", root=data, preparation=label.preparation, labelled=False) for name in ood}
     return test, sets
 
 
 def refuse_beside_detector(**options: Any) -> None:
-    """Refuse options about a network, by the first that was given: a detector file holds its own."""
+    """Refuse options about a network, since a detector file holds its own; the error names the first one given."""
     for name, value in options.items():
         if value is not None and value is not False:
             option = "the run folder" if name == "run" else f"--{name.replace('_', '-')}"
@@ -88,6 +88,6 @@ def refuse_beside_detector(**options: Any) -> None:
 
 
 def refuse_without_detector(provider: list[str] | None) -> None:
-    """Refuse an option that only a detector has."""
+    """Refuse an option that applies to detectors only."""
     if provider:
         raise MacsError("--provider is for an exported detector, which --detector names; leave it out.")

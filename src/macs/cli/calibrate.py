@@ -46,7 +46,7 @@ def calibrate(
     must not have been trained on; a new image of their kind is then kept with probability at least --keep.
 
         macs calibrate runs/mine --images photos/val --out detector.safetensors
-        macs calibrate runs/mine --check 0.5 --out detector.safetensors   # and count
+        macs calibrate runs/mine --check 0.5 --out detector.safetensors   # checked on half of the images
         macs predict new/ --detector detector.safetensors
 
     Parameters
@@ -58,37 +58,37 @@ def calibrate(
     images
         ID images: a name from `macs data list`, a folder, or a .npy file [default: the run's ID set].
     split
-        Which part of them, where there are parts [default: val, else test]. Training images are not offered: the
-        network knows them.
+        Split of these images, if they have splits [default: val, else test]. Training images are not accepted, since
+        the network is more confident on them.
     keep
         Share of new ID images to keep.
     check
-        Share of the images to hold back, and to count on them what the threshold keeps.
+        Share of the images to hold back; the share of these that the threshold keeps is counted and printed.
     per_class
         Find one threshold for each predicted class.
     outliers
-        Sets of unknown images, to report which share of each would pass: their val part, else test.
+        Sets of unknown images (their val split, else test); the share of each that would pass as ID is printed.
     score
-        Confidence: any of docs/scores.md but odin, a sum such as msp+vim, or auto, which chooses one on held-out images
-        [default: what the run's method detects with, else msp]; settings are given as --score.k 10. For a sum and for
-        auto, a quarter of the images, at most 1,000, is held out and takes no part in the calibration.
+        Confidence: any score of docs/scores.md except odin, a sum such as msp+vim, or auto, which chooses a score on
+        held-out images [default: the score of the run's method, else msp]; settings are given as --score.k 10. For a
+        sum and for auto, a quarter of the images, at most 1,000, is held out and takes no part in the calibration.
     fit_on
-        ID training images for a score that is fitted to some: a name, a folder with or without a train folder inside,
-        or a .npy file [default: what the run was trained on].
+        ID training images, for a score that is fitted to such images: a name, a folder with or without a train folder
+        inside, or a .npy file [default: the images that the run was trained on].
     fit_images
-        How many of them, drawn at random; 0 is all.
+        Number of these images, drawn at random; 0 means all.
     choose_on
-        For --score auto: sets of unknown images to choose on, beside those that are made without any: a dataset with a
-        val part, a folder, or a .npy file. Never those to test on.
+        For --score auto: sets of unknown images to choose on, in addition to those that macs makes itself: a dataset
+        with a val split, a folder, or a .npy file; never those to test on.
     net
         Network of the checkpoint.
     checkpoint
         Weights: ours, or the public OE, energy_ood, margin_ood and OpenOOD files.
     normalisation
-        How the checkpoint's inputs were normalised, where it does not say so itself: oe, openood-cifar10,
+        How the checkpoint's inputs were normalised, if the file does not say so: oe, openood-cifar10,
         openood-cifar100, kuangliu, imagenet, half, none [default: oe].
     classes
-        Names of the classes, for images that lie in no class folders.
+        Names of the classes, for images that are not in class folders.
     size
         Edge of the square images, in pixels [default: the run's, else 32].
     """
@@ -100,7 +100,7 @@ def calibrate(
     from macs.training.trained import open_trained
 
     hardware.use()
-    detector_path(out, inputs=[each for each in (checkpoint, images) if each is not None])
+    detector_path(out, inputs=[path for path in (checkpoint, images) if path is not None])
     share_to_keep(keep)
     Span(0, 1, open="most").hold("--check, the share of images to hold back,", check)
     trained = open_trained(
@@ -119,18 +119,20 @@ def calibrate(
     name = trained.score if score is None else score
     auto = name == AUTO
     if choose_on is not None and not auto:
-        raise MacsError("--choose-on is for --score auto; to report what passes of unknown images, use --outliers.")
+        raise MacsError(
+            "--choose-on is for --score auto; for the share of unknown images that would pass, use --outliers."
+        )
     candidates = scores.get_all(candidate_names() if auto else [name], settings or {})
     train = held_out = None
-    if any(each.needs("training images") for each in candidates.values()):
+    if any(candidate.needs("training images") for candidate in candidates.values()):
         spec = fit_on or trained.trained_on
         if spec or not auto:  # without training images there are still scores to choose among
             train = training_images(spec, name, data, trained.preparation, validation)
     elif fit_on is not None:
         raise MacsError(f"{name} is not fitted to training images; leave --fit-on out.")
-    if any(each.needs("held-out images") for each in candidates.values()):
+    if any(candidate.needs("held-out images") for candidate in candidates.values()):
         held_out, validation = hold_out(validation, name)
-    kinds = {each: load_kind(each, data, trained.preparation) for each in choose_on or ()}
+    kinds = {kind: load_kind(kind, data, trained.preparation) for kind in choose_on or ()}
 
     known, given = trained.classes, tuple(classes or ())
     if known and given and given != known:
@@ -161,26 +163,26 @@ def calibrate(
 
 
 def hold_out(images: "ImageSet", score: str) -> "tuple[ImageSet, ImageSet]":
-    """Images to standardise a sum or to choose a score on, and the others, to calibrate on."""
+    """Held-out images, on which a sum is standardised or a score is chosen, and the others, to calibrate on."""
     from macs import scores
 
     if len(images) < 4 * scores.FEWEST:
         raise MacsError(
-            f"For {score} a quarter of the images is held out, so that it takes at least {4 * scores.FEWEST}, and "
+            f"For {score}, a quarter of the images is held out, so at least {4 * scores.FEWEST} are needed, but "
             f"{images.name} has {len(images)}; give more."
         )
     return images.split(scores.held_out_of(len(images)))
 
 
 def load_kind(name: str, data: Path | None, preparation: "Preparation") -> "ImageSet":
-    """Unknown images to choose a score on: of a divided set the val part, since choosing on test images spoils them."""
+    """Unknown images to choose a score on; of a set with splits only the val split, never test images."""
     from macs.data import load
     from macs.data.loading import Place
 
     splits = Place(name).splits
     if splits and "val" not in splits:
         raise MacsError(
-            f"{name} has {', '.join(splits)} and no val part, and its test images are spoilt by choosing on them; give "
+            f"{name} has {', '.join(splits)} but no val split, and a score must not be chosen on test images; give "
             "--choose-on a folder or a .npy file of other images."
         )
     return load(name, "val", root=data, labelled=False, preparation=preparation)
@@ -189,7 +191,7 @@ def load_kind(name: str, data: Path | None, preparation: "Preparation") -> "Imag
 def training_images(
     spec: str | None, score: str, data: Path | None, preparation: "Preparation", others: "ImageSet"
 ) -> "ImageSet":
-    """The images to fit a score to, which are never those to calibrate on."""
+    """The images to fit a score to; an error if they are those to calibrate on."""
     from macs.data import load
     from macs.data.fingerprint import same_pixels
 
@@ -197,5 +199,5 @@ def training_images(
         raise MacsError(f"{score} is fitted to ID training images; name them with --fit-on.")
     train = load(spec, "train", root=data, preparation=preparation)
     if same_pixels(train, others):
-        raise MacsError(f"{spec} holds the images to calibrate on; fit {score} to the images of the training.")
+        raise MacsError(f"{spec} holds the images to calibrate on; fit {score} to the training images.")
     return train

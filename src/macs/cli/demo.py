@@ -19,7 +19,7 @@ def demo(
     hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
-    """See the paper's idea work on embedded images: no download, a few minutes on two cores.
+    """Show the paper's idea on embedded images: no download, a few minutes on two cores.
 
     Parameters
     ----------

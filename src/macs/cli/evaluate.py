@@ -144,7 +144,7 @@ def evaluate(
     from macs.evaluation import evaluate_scores
 
     named = [trained.score] if score is None else score
-    names = [name for each in named for name in (scores.available() if each == "all" else [each])]
+    names = [name for entry in named for name in (scores.available() if entry == "all" else [entry])]
     scorers = scores.get_all(names, settings or {})  # report a wrong name before anything slow
     network = trained.network_for(test)
     ranking = evaluate_scores(

@@ -41,16 +41,16 @@ def export(
     int8
         Compute in 8-bit integers: a quarter of the size. Needs --images.
     images
-        Labelled ID images that the network was not trained on; they give the ranges of the integers, measure the loss
-        and calibrate the threshold anew.
+        Labelled ID images that the network was not trained on; they give the ranges of the integers, measure what 8
+        bits cost, and calibrate the threshold again.
     split
-        Which part of them, where there are parts [default: val, else test].
+        Split of these images, if they have splits [default: val, else test].
     ood
         OOD sets to measure AUROC on.
     max_drop
         Points of accuracy or AUROC that 8 bits may cost; if they cost more, nothing is written.
     net
-        A network of your own, as module:Class; only that is imported which is named here.
+        A network of your own, as module:Class; no other module that the file names is imported.
     score
         A score of your own, likewise.
     """
@@ -58,7 +58,7 @@ def export(
     from macs.data.loading import load_unseen
     from macs.detector.saving import allowed_drop, onnx_path, read
 
-    onnx_path(out)
+    onnx_path(out, inputs=[detector])
     allowed_drop(max_drop)
     if int8 != (images is not None) or (ood and not int8):
         raise MacsError("--int8 needs --images to find its ranges; without it, leave --images and --ood out.")

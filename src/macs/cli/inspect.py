@@ -7,10 +7,10 @@ from macs.cli._app import Json, app, show
 
 @app.command
 def inspect(file: Path, /, *, json: Json = False) -> None:
-    """Say what is in a detector file, without torch and without running anything from it.
+    """Show the content of a detector file, without torch and without running code from it.
 
-    Network, classes, preparation of the images, score, thresholds and how they were calibrated, the record of the
-    training, size and checksum; of an ONNX file also its inputs and outputs.
+    It shows the network, the classes, the preparation of images, the score, the thresholds and their calibration, the
+    record of the training, size and checksum and, for an ONNX file, inputs and outputs.
 
         macs inspect detector.safetensors
         macs inspect detector.onnx --json
@@ -22,5 +22,5 @@ def inspect(file: Path, /, *, json: Json = False) -> None:
     """
     from macs.detector import inspection
 
-    found = inspection.inspect(file)
-    show(str(found), found.as_dict(), json)
+    content = inspection.inspect(file)
+    show(str(content), content.as_dict(), json)

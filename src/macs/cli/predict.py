@@ -32,10 +32,10 @@ def predict(
     hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
-    """Say of each image whether it is ID or OOD, which class it looks like, and how sure that is.
+    """Decide for each image whether it is ID or OOD, with its most likely class, confidence and p-value.
 
-    Files that cannot be read get a row with the reason, and the rest goes on; the exit code is then 1. Any number of
-    files takes the same memory.
+    A file that cannot be read gets a row with the reason; the others are still judged, and the exit code is 1. Memory
+    does not grow with the number of files.
 
         macs predict photos/ --detector detector.safetensors
         macs predict 'photos/**/*.jpg' more.npy --detector detector.safetensors --out verdicts.csv
@@ -45,18 +45,18 @@ def predict(
     paths
         Images, folders (with all folders inside), globs in quotes, or .npy files of uint8 images N x H x W x 3.
     detector
-        File from `macs calibrate`, or from `macs export`, which is run without torch.
+        File from `macs calibrate`, or from `macs export`; the latter runs without torch.
     out
-        File for the results; its ending says the format: .csv, .jsonl, .parquet or .txt.
+        File for the results; its suffix gives the format: .csv, .jsonl, .parquet or .txt.
     format
         table, csv, jsonl, parquet, or your own as module:Name [default: table on a terminal, csv elsewhere].
     threshold
         Overrides the calibrated threshold, for every class.
     fdr
-        Judge by p-values instead, over all images of this call together: of those called OOD, an expected share of at
-        most this is in truth ID. Verdicts come when all images are read.
+        Decide by p-values instead, for all images of this call together: of those called OOD, the expected share that
+        are in truth ID is at most this. Verdicts come when all images are read.
     net
-        A network of your own, as module:Class; only that is imported which is named here.
+        A network of your own, as module:Class; no other module that the file names is imported.
     score
         A score of your own, likewise.
     json
@@ -75,8 +75,8 @@ def predict(
     # Pillow warns of broken images as it meets them; their rows say why.
     warnings.filterwarnings("ignore", module="PIL")
     read, count = Count(), Count()
-    with progress(shown=out is not None or not sys.stdout.isatty()) as heard:
-        rows = read.through(rows, lambda: heard(read))
+    with progress(shown=out is not None or not sys.stdout.isatty()) as update:
+        rows = read.through(rows, lambda: update(read))
         counted = count.through(rows if fdr is None else control_false_discoveries(rows, fdr))
         if out is not None:
             write_atomically(out, lambda temporary: form.write_file(counted, temporary))
@@ -92,14 +92,14 @@ def predict(
 
 @contextmanager
 def progress(shown: bool) -> Iterator[Callable[[Count], None]]:
-    """A line on a terminal that counts: how many files there are is not known before the end."""
+    """A function that shows the counts on a line of the terminal; the total is not known before the end."""
     console = Terminal(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True) as bar:
         task = bar.add_task("0 images", total=None)
 
-        def heard(count: Count) -> None:
+        def update(count: Count) -> None:
             if count.rows % 100 == 0:
                 bar.update(task, description=f"{count.rows:,} images, {count.failed:,} unreadable")
 
-        yield heard
+        yield update

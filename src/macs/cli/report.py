@@ -57,10 +57,11 @@ def report(
     out
         File to write [default: report.html in the run folder, or beside the detector].
     """
+    sets_read = [name for name in (id, *(ood or ())) if name]
     if detector is not None:
         refuse_beside_detector(run=run, score=bool(settings))
         file = detector_file(detector, net, score, provider, hardware)
-        target = output_file(out or detector.with_name("report.html"), inputs=[detector])
+        target = output_file(out or detector.with_name("report.html"), inputs=[detector, *sets_read])
         names = ood if ood is not None else _default_ood_sets(id or "", data)
         test, sets = detector_sets(file.label, id, names, data)
 
@@ -77,7 +78,7 @@ def report(
     from macs.data.loading import load_held_out
     from macs.training.trained import open_trained, refuse_trained_on_all
 
-    target = output_file(out or run / "report.html")
+    target = output_file(out or run / "report.html", inputs=sets_read)
     trained = open_trained(run, id=id)
     refuse_trained_on_all(trained, id)
     known = trained.trained_on or trained.id

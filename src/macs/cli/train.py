@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, app, ood_sets_for, show, whole_number
 from macs.core.console import warn
 from macs.core.errors import MacsError
-from macs.core.files import user_path
+from macs.core.files import same_path, user_path
 from macs.training.options import (
     FROM_LIBRARY_OPTIONS,
     METHODS,
@@ -121,13 +121,9 @@ def wanted_from(base: TrainingOptions, file: Path | None, options: Any) -> Train
     """The base options, overridden by those in the file, then by those on the command line."""
     from_command_line = {key: value for key, value in vars(options).items() if value is not None}
     wanted = (TrainingOptions.from_toml(file, base) if file else base).updated(from_command_line)
-    if wanted.outliers and _same_path(user_path(wanted.id), user_path(wanted.outliers)):
+    if wanted.outliers and (wanted.id == wanted.outliers or same_path(user_path(wanted.id), wanted.outliers)):
         raise MacsError(f"The outliers are the ID set itself, {wanted.id}; name images that belong to no class.")
     return wanted
-
-
-def _same_path(first: Path, second: Path) -> bool:
-    return first == second or (first.exists() and second.exists() and first.samefile(second))
 
 
 def _train(

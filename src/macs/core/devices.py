@@ -22,9 +22,9 @@ def use_device(device: str | torch.device = AUTO) -> torch.device:
 
     A network that is already somewhere is used there: move it, or a detector, with `.to(device)`.
     """
-    here = _here()
-    if (name := str(device)) not in (AUTO, *here):
-        raise unknown("device on this machine", name, [AUTO, *here])
+    names = _device_names()
+    if (name := str(device)) not in (AUTO, *names):
+        raise unknown("device on this machine", name, [AUTO, *names])
     _chosen[:] = [] if name == AUTO else [torch.device(name)]
     return best_device()
 
@@ -34,7 +34,7 @@ def best_device() -> torch.device:
     return _chosen[0] if _chosen else _accelerator() or torch.device("cpu")
 
 
-def _here() -> list[str]:
+def _device_names() -> list[str]:
     """The names of all devices of this machine."""
     accelerator = _accelerator()
     if accelerator is None:

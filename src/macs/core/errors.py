@@ -14,3 +14,8 @@ class MacsError(Exception):
 
 class MacsWarning(UserWarning):
     """Says in one sentence what is likely a mistake. The work goes on."""
+
+
+def first_line(error: object) -> str:
+    """The first line of an error's message, without a full stop; the name of its type if there is no message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

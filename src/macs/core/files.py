@@ -20,6 +20,7 @@ from macs.core.errors import MacsError
 from macs.core.flock import fcntl
 
 RUN_FILES = ("recipe.toml", "metrics.jsonl", "state.pt", "net.safetensors")  # the files of a run folder
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm", ".npy")
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -88,7 +89,8 @@ def kind_of(path: Path, action: str = "read") -> str | None:
 def output_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
     """The path of a file to write, checked before the work that produces its content.
 
-    A link stands for its target. Neither a file of a run nor one of the `inputs` is ever overwritten.
+    A link stands for its target. Neither a file of a run nor one of the `inputs` is ever overwritten, nor a picture or
+    an array, which might be one of many in a folder that is read: no result is either.
     """
     path = user_path(path)
     kind = kind_of(path, "write")
@@ -104,8 +106,10 @@ def output_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
     target = path.resolve()
     if target.name.casefold() in RUN_FILES and is_run(target.parent):
         raise MacsError(f"{path} belongs to the run in {target.parent}, which is never overwritten; name another file.")
-    if kind == "a file" and any(_same(target, input_path) for input_path in inputs):
+    if kind == "a file" and any(same_path(target, input_path) for input_path in inputs):
         raise MacsError(f"{path} would be overwritten while it is read; name another file to write.")
+    if kind == "a file" and target.name.lower().endswith(IMAGE_ENDINGS):
+        raise MacsError(f"{path} holds images, which are never overwritten; name another file to write.")
     if kind == "a file" and not os.access(target, os.W_OK):
         raise MacsError(f"Cannot write {path}: Permission denied.")
     _refuse_unwritable(target.parent, path)
@@ -160,9 +164,10 @@ def reason(error: OSError) -> str:
     return (error.strerror or str(error)).rstrip(".")
 
 
-def _same(file: Path, other: str | Path) -> bool:
+def same_path(path: Path, other: str | Path) -> bool:
+    """Whether two paths lead to the same file or folder; never for one that does not exist."""
     try:
-        return file.samefile(Path(other).expanduser())
+        return path.samefile(Path(other).expanduser())
     except (OSError, RuntimeError, ValueError):  # `other` is not a path, perhaps the name of a dataset
         return False
 

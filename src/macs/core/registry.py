@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 
 T = TypeVar("T")
 LONGEST = 100  # characters of a name that a message shows
@@ -43,7 +43,7 @@ def import_from(reference: str, kind: str) -> Any:
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
         raise MacsError(f"{quoted(reference)} is not a valid {kind} name; write module:Name, for example my_code:Mine.")
-    with users_code(f"Cannot use {quoted(reference)} as a {kind}"):
+    with users_code(f"Cannot use {quoted(reference)} as {'an' if kind[0] in 'aeiou' else 'a'} {kind}"):
         if str(Path.cwd()) not in sys.path:
             sys.path.append(str(Path.cwd()))
         return attrgetter(attribute)(importlib.import_module(module_name))
@@ -66,8 +66,8 @@ def _message(error: BaseException) -> str:
     """The first line of an error's message."""
     if isinstance(error, SystemExit):
         return f"it calls sys.exit({error.code!r:.200})"
-    first = (str(error).strip().splitlines() or [""])[0].rstrip(".")
-    return f"{type(error).__name__}: {first:.500}" if first else type(error).__name__
+    first, kind = first_line(error), type(error).__name__
+    return kind if first == kind else f"{kind}: {first:.500}"
 
 
 class Registry(Generic[T]):

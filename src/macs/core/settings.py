@@ -69,8 +69,12 @@ def check(settings: Any) -> None:
         object.__setattr__(settings, name, typed(name, getattr(settings, name), kind))
 
 
-def from_dict(kind: type[S], values: Any) -> S:
-    """A dataclass from its `asdict`, perhaps by way of JSON; an unknown or a missing key is an error."""
+def from_dict(kind: type[S], values: Any, within: str = "") -> S:
+    """A dataclass from its `asdict`, perhaps by way of JSON; an unknown or a missing key is an error.
+
+    Every value is converted to the declared type of its field, in dataclasses inside this one too; `within` is the
+    start of the names in messages, such as "calibration.".
+    """
     what, declared = kind.__name__, fields(cast("Any", kind))
     if not isinstance(values, dict):
         raise MacsError(f"A {what} must be a table of settings, not {shown(values)}.")
@@ -81,7 +85,8 @@ def from_dict(kind: type[S], values: Any) -> S:
     for field in declared:
         if field.name not in values and field.default is field.default_factory is MISSING:
             raise MacsError(f"A {what} needs the setting {field.name}.")
-    return kind(**values)
+    kinds = get_type_hints(kind, include_extras=True)
+    return kind(**{key: typed(within + key, value, kinds[key]) for key, value in values.items()})
 
 
 def unusual(settings: Any) -> list[str]:
@@ -107,6 +112,8 @@ def typed(name: str, value: Any, kind: Any) -> Any:
         converted = _converted(option, name, value)
         if converted is not MISFIT:
             return converted
+    if isinstance(value, float) and float in options:
+        raise MacsError(f"{name} must be a number, not {shown(value)}.")
     wanted = " or ".join(_in_words(option) for option in options if option is not type(None))
     raise MacsError(f"{name} must be {wanted}, not {shown(value)}.")
 
@@ -115,7 +122,9 @@ def _converted(kind: Any, name: str, value: Any) -> Any:
     """The value as one type, or MISFIT. An int may be given as 3.0, and numpy's numbers count as numbers."""
     converted: Any = MISFIT
     number = isinstance(value, Real) and not isinstance(value, bool)
-    if get_origin(kind) is Literal:
+    if kind is Any:
+        converted = value
+    elif get_origin(kind) is Literal:
         converted = value if value in get_args(kind) else MISFIT
     elif get_origin(kind) is dict:
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
@@ -123,7 +132,7 @@ def _converted(kind: Any, name: str, value: Any) -> Any:
     elif get_origin(kind) is tuple:
         converted = _tuple(get_args(kind), name, value)
     elif isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
-        converted = from_dict(kind, value)
+        converted = from_dict(kind, value, f"{name}.")
     elif kind is float:
         converted = float(value) if number and _finite(value) else MISFIT
     elif kind is int:

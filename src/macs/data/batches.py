@@ -112,11 +112,11 @@ def generator(*key: int) -> np.random.Generator:
 
 
 def balanced(labels: NDArray[np.int64], wanted: int, random: np.random.Generator) -> Positions:
-    """Positions in random order, equally many of each class; which classes have one more if they must is random."""
+    """Positions in random order, equally many per class; if that is impossible, random classes have one more."""
     classes = np.unique(labels)
     shares = np.full(len(classes), wanted // len(classes))
     shares[random.permutation(len(classes))[: wanted % len(classes)]] += 1
-    members = (np.flatnonzero(labels == each) for each in classes)
+    members = (np.flatnonzero(labels == label) for label in classes)
     drawn = [own[draw(len(own), share, random)] for own, share in zip(members, shares, strict=True)]
     return random.permutation(np.concatenate(drawn))
 

@@ -86,14 +86,14 @@ def unreadable(pictures: Pictures, progress: Progress | None = None) -> dict[int
                 reasons[i] = str(error)
         return reasons
 
-    found: dict[int, str] = {}
+    all_reasons: dict[int, str] = {}
     starts = range(0, len(pictures), BLOCK)
     blocks = map_ahead(failures, starts, threads=DECODERS.workers, ahead=2 * DECODERS.workers)
     for start, reasons in zip(starts, blocks, strict=True):
-        found |= reasons
+        all_reasons |= reasons
         if progress:
             progress(min(start + BLOCK, len(pictures)), len(pictures))
-    return found
+    return all_reasons
 
 
 def readable_files(

@@ -18,15 +18,15 @@ def same_classes(images: ImageSet, names: Sequence[str], whose: str) -> None:
 
     Nothing is compared if no names are known; classes that are mere numbers are compared by their count.
     """
-    here, there = images.classes, tuple(names)
-    if here == tuple(map(str, range(len(there)))):
+    given, expected = images.classes, tuple(names)
+    if given == tuple(map(str, range(len(expected)))):
         return
-    if names and images.labels is not None and here != there:
-        pairs = enumerate(zip(here, there, strict=False))
+    if names and images.labels is not None and given != expected:
+        pairs = enumerate(zip(given, expected, strict=False))
         differ = next((f" (number {i} is {ours} and {theirs})" for i, (ours, theirs) in pairs if ours != theirs), "")
         raise MacsError(
-            f"{images.name} has the classes {few(here)}, but {whose} {few(there)}"
-            f"{differ if len(here) > SHOWN else ''}; the labels must count the same classes in the same order."
+            f"{images.name} has the classes {few(given)}, but {whose} {few(expected)}"
+            f"{differ if len(given) > SHOWN else ''}; the labels must count the same classes in the same order."
         )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.core.files import kind_of, user_path
 from macs.data.torch_datasets import as_rgb, distinct
 
@@ -44,14 +44,14 @@ class HFPictures:
         try:
             image = self.dataset[i][self.column]
         except Exception as error:  # decoders raise anything on a broken picture
-            raise MacsError(f"Cannot read {where}: {first_line(error)}; leave it out.") from None
+            raise MacsError(f"Cannot read {where}: {first_line(error):.300}; leave it out.") from None
         return as_rgb(image, where)
 
 
 def open_hf(name: str, split: str) -> tuple[Any, str]:
     """The dataset of a split, by a name as on the command line, and the column of its labels if the name says so."""
     path, config, column = parse(name)
-    with told(name):
+    with explained(name):
         import datasets
 
         opened = datasets.load_from_disk(str(path)) if saved(path) else datasets.load_dataset(str(path), config)
@@ -61,7 +61,7 @@ def open_hf(name: str, split: str) -> tuple[Any, str]:
 def splits_of(name: str) -> list[str]:
     """The splits of a dataset by our names: train, val, test, ...; none if all of its images are one set."""
     path, config, _ = parse(name)
-    with told(name):
+    with explained(name):
         import datasets
 
         if saved(path):
@@ -77,10 +77,10 @@ def split_of(dataset: Any, split: str, name: str) -> Any:
     if not isinstance(dataset, Mapping):
         return dataset
     accepted = VALIDATION if split == "val" else (split,)
-    found = next((each for each in accepted if each in dataset), None)
-    if found is None:
+    available = next((key for key in accepted if key in dataset), None)
+    if available is None:
         raise MacsError(f"{name} has the splits {', '.join(dataset)} and no {split}; name one of these.")
-    return dataset[found]
+    return dataset[available]
 
 
 def parse(name: str) -> tuple[str | Path, str | None, str]:
@@ -112,7 +112,7 @@ def _column(dataset: Any, column: str, kind: str, what: str, name: str) -> str:
     features = features_of(dataset, name)
     if column:
         return column if column in features else _none(name, f"column called {column!r}", dataset)
-    columns = [each for each, feature in features.items() if type(feature).__name__ == kind]
+    columns = [key for key, feature in features.items() if type(feature).__name__ == kind]
     if len(columns) > 1:
         option = "image=" if kind == "Image" else "label="
         write = "" if kind == "Image" else f", or {PREFIX}...:{columns[0]} on the command line"
@@ -148,15 +148,11 @@ def read_labels(dataset: Any, column: str, name: str) -> tuple[NDArray[np.int64]
 
 
 @contextmanager
-def told(name: str) -> Iterator[None]:
-    """One sentence for whatever goes wrong with the package, the hub or the files."""
+def explained(name: str) -> Iterator[None]:
+    """A guard: whatever goes wrong with the package, the hub or the files becomes a MacsError."""
     try:
         yield
     except ImportError:
         raise MacsError(NEEDED) from None
     except (OSError, ValueError, RuntimeError, LookupError) as error:
-        raise MacsError(f"Cannot load {name} with the package `datasets`: {first_line(error)}.") from error
-
-
-def first_line(error: BaseException) -> str:
-    return f"{(str(error).strip().splitlines() or [type(error).__name__])[0].rstrip('.'):.300}"
+        raise MacsError(f"Cannot load {name} with the package `datasets`: {first_line(error):.300}.") from error

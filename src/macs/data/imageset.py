@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.core.files import input_folder, user_path
 from macs.data.decoding import Broken, FilePictures, PicturePixels, Progress, readable_files
 from macs.data.fingerprint import fingerprint, short_hash
@@ -303,6 +303,10 @@ def require_images(images: object, what: str) -> ImageSet:
         got, make = f"a {type(images).__name__}", "macs.data.ImageSet.from_array(pixels, labels)"
     elif images is None:
         got, make = "None", "macs.data.load(name or path)"
+    elif hasattr(images, "dataset"):
+        got, make = f"a {type(images).__name__}", "macs.data.ImageSet.from_dataset(loader.dataset)"
+    elif hasattr(images, "__getitem__") and hasattr(images, "__len__"):
+        got, make = f"a {type(images).__name__}", "macs.data.ImageSet.from_dataset(dataset)"
     else:
         got = f"a {type(images).__name__}"
         make = "macs.data.ImageSet.from_array(pixels, labels), from uint8 pixels N x size x size x 3"
@@ -320,7 +324,7 @@ def as_array(value: ArrayLike, what: str) -> NDArray[Any]:
     try:
         return np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:  # images of several sizes, or a tensor on a GPU
-        raise MacsError(f"{what} cannot become one array: {str(error).splitlines()[0].rstrip('.')}.") from None
+        raise MacsError(f"{what} cannot become one array: {first_line(error)}.") from None
 
 
 def whole_numbers(name: str, labels: ArrayLike) -> NDArray[np.int64]:

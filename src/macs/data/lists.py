@@ -46,7 +46,7 @@ class ImageList:
                 raise wrong(path, i, f"holds {shown(line)}; write the path of an image ({', '.join(SUFFIXES)}) there")
             label = sys.intern(match[2] or "")
             if i and kind_of_label(label) != kind_of_label(labels[0]):
-                first, here = (f"{kind_of_label(each)} ({each or 'none'})" for each in (labels[0], label))
+                first, here = (f"{kind_of_label(text)} ({text or 'none'})" for text in (labels[0], label))
                 raise wrong(path, i, f"has {here} as its label, but line 1 has {first}; give all of them one kind")
             paths.append(match[1])
             labels.append(label)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.core.files import input_file
 from macs.data.pixels import Mapped, Pixels, check_images
 from macs.data.unpickling import CodeInPickle, unpickle
@@ -117,5 +117,5 @@ def damaged(path: Path, why: object) -> MacsError:
     """The error for a file whose content is not as expected."""
     if isinstance(why, OSError) and why.strerror:
         return MacsError(f"Cannot read {path}: {why.strerror}.")
-    reason = (str(why).strip().splitlines() or [type(why).__name__])[0].rstrip(".")
+    reason = first_line(why)
     return MacsError(f"Cannot read {path}, which is damaged or of another format ({reason}); get the file again.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.core.registry import users_code
 from macs.data.pictures import to_rgb
 
@@ -97,8 +97,7 @@ def as_rgb(image: Any, where: str) -> Image.Image:
     except MacsError:
         raise
     except Exception as error:  # decoders raise anything on a broken file
-        why = str(error) or type(error).__name__
-        raise MacsError(f"Cannot read {where}: {why.rstrip('.')}; leave it out.") from None
+        raise MacsError(f"Cannot read {where}: {first_line(error)}; leave it out.") from None
 
 
 def as_rows(image: Any, where: str) -> NDArray[np.uint8]:

@@ -22,7 +22,7 @@ PAUSE = 1.0  # seconds before the second attempt, doubled with each one after it
 
 
 class TransientError(Exception):
-    """A failure that another attempt may not have."""
+    """A failure that may not happen again on another attempt."""
 
 
 def download(url: str, part: Path, size: int, progress: Progress) -> None:

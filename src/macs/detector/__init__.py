@@ -1,4 +1,4 @@
-"""Detector: a threshold, and a yes or no for an image.
+"""Detector: a network, a score and a threshold, which decide for each image whether it is ID or OOD.
 
     detector = macs.Detector(net, score="msp").calibrate(validation, keep=0.95)
     detector.predict(images).is_ood

@@ -1,4 +1,4 @@
-"""Detector: a classifier, a score and a threshold, which together say ID or OOD."""
+"""Detector: a classifier, a score and a threshold, which together decide whether an image is ID or OOD."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from torch import nn
 
 from macs import nets, scores
 from macs.answers import Answers
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.data import ImageSet
 from macs.data.fingerprint import same_pixels
 from macs.data.fitness import few, same_classes, warn_of_guessing, warn_of_preparation
@@ -36,20 +36,20 @@ PRECISION = "float32"
 
 @dataclass(frozen=True, eq=False, init=False)
 class Detector(Judge):
-    """`calibrate` gives a new detector with a threshold; everything else needs one.
+    """`calibrate` returns a new detector with a threshold, which everything else needs.
 
-    The score is given by its name or as itself. One that is fitted to training images needs `fit` before `calibrate`.
-    Without `classes` the class names are those of the calibration images, else the classes' numbers.
+    The score is given by its name or as a `Score`. A score that is fitted to training images needs `fit` before
+    `calibrate`. Without `classes`, the class names are those of the calibration images or, if they have none, numbers.
     """
 
     net: nn.Module
     score: Score
     classes: tuple[str, ...]
-    recipe: Mapping[str, Any] | None  # what the network was trained with, for the record
-    preparation: Preparation  # of pictures for the network, known from the calibration on
+    recipe: Mapping[str, Any] | None  # the record of the network's training
+    preparation: Preparation  # of pictures for the network; set by the calibration
     calibration: Calibration | None
-    reference: Reference | None  # what p-values rank among; files of before version 4 have none
-    choice: Choice | None  # how the score was chosen, where it was
+    reference: Reference | None  # the confidences that p-values are computed from; None in files before version 4
+    choice: Choice | None  # how the score was chosen, if macs chose it
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class Detector(Judge):
             )
         score = scores.ready(score, net) if score.fitted else score
         values = (net, score, classes, recipe, preparation, calibration, reference, choice)
-        for each, value in zip(fields(self), values, strict=True):
-            object.__setattr__(self, each.name, value)
+        for field, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, field.name, value)
 
     def to(self, device: torch.device | str) -> Self:
-        """Move network and score, in place as torch does, and return the detector."""
+        """Move network and score to a device, in place as torch does, and return the detector."""
         self.net.to(device)
         self.score.to(device)
         return self
@@ -89,10 +89,11 @@ class Detector(Judge):
         seed: int = 0,
         progress: bool = False,
     ) -> "Detector":
-        """A detector, not calibrated yet, whose score is fitted to `images` of the training images (0: all).
+        """A detector, not calibrated yet, whose score is fitted to `images` of the training images (0: all of them).
 
-        They must be ID training images, drawn at random by the seed, and never those to calibrate on. A sum of scores
-        is standardised on held-out ID images, which are neither of the two. A score of the logits has nothing to learn.
+        `train` are ID training images, of which the seed draws some; they must not be those to calibrate on. A sum of
+        scores is also standardised on `held_out`, ID images that are used for neither. A score of the logits learns
+        nothing.
         """
         if self.score.fitted_to == "nothing":
             return self
@@ -111,11 +112,11 @@ class Detector(Judge):
         seed: int = 0,
         progress: bool = False,
     ) -> "Detector":
-        """A detector, not calibrated yet, with the score that suits the network best, fitted; `choice` is the record.
+        """A detector, not calibrated yet, with the score that suits the network best, fitted; `choice` records how.
 
-        Each candidate is asked to tell the held-out ID images from several kinds of unknown images, which are made here
-        or given as `unknown`: never test sets. The held-out images must not be those to calibrate on. The rule is in
-        macs/detector/choosing.py; without `candidates` it chooses among all scores and a few sums.
+        The candidates are compared by how well they tell the held-out ID images from several kinds of unknown images,
+        some made here, some given as `unknown`, which must not be test sets. Do not calibrate on the held-out images.
+        The rule is in macs/detector/choosing.py. Without `candidates`, all scores and a few sums are compared.
         """
         _id_images(train, require_images(held_out, "held-out images"))
         score, choice = choose(
@@ -140,11 +141,12 @@ class Detector(Judge):
         check: ImageSet | None = None,
         progress: bool = False,
     ) -> "Detector":
-        """A detector that keeps at least `keep` of new ID images, from images the network was not trained on.
+        """A detector with a threshold that keeps at least the share `keep` of new ID images.
 
-        Labels are not needed; where there are some, the record has the accuracy. Of each set in `outliers` it has the
-        share that would pass as ID, and of `check`, which are other ID images, the share that is kept beside what was
-        to be expected. `per_class` finds one threshold for each predicted class.
+        `validation` are ID images that the network was not trained on. They need no labels; if they have some, the
+        record contains the accuracy. It also contains the share of each set in `outliers` that would pass as ID and,
+        for `check`, which are other ID images, the share that is kept and the share that was expected. `per_class`
+        finds one threshold for each predicted class.
         """
         share_to_keep(keep)
         validation = require_images(validation, "calibration images")
@@ -153,12 +155,12 @@ class Detector(Judge):
         if not self.score.fitted:
             if self.score.needs("held-out images"):
                 raise MacsError(
-                    f"{self.score!r} has to be fitted to held-out ID images before it is calibrated on others; go on "
-                    "with the detector that .fit(train, held_out) returns."
+                    f"{self.score!r} has to be fitted to held-out ID images before it is calibrated on others; "
+                    "calibrate the detector that .fit(train, held_out) returns."
                 )
             if self.score.needs("training images"):
                 raise MacsError(
-                    f"{self.score!r} has to be fitted to ID training images before it is calibrated; go on with the "
+                    f"{self.score!r} has to be fitted to ID training images before it is calibrated; calibrate the "
                     "detector that .fit(train) returns."
                 )
             bound = self.score.fit(scores.last_layer(self.net, validation))
@@ -211,9 +213,9 @@ class Detector(Judge):
 
     @classmethod
     def load(cls, path: str | Path, net: nn.Module | str | None = None, score: Score | str | None = None) -> "Detector":
-        """Read what `save` wrote, running no code.
+        """Read a file that `save` wrote; no code from it is run.
 
-        A network and a score of your own must be given: each as itself, or as "module:Class".
+        A network or a score of your own must be given, as an object or as "module:Class".
         """
         from macs.detector.saving import load
 
@@ -233,10 +235,10 @@ class Detector(Judge):
         max_drop: float = 0.5,
         progress: bool = False,
     ) -> "Quantised":
-        """As `export`, in 8-bit integers; refused where accuracy, or AUROC on an OOD set, falls by more points.
+        """Like `export`, in 8-bit integers; an error if accuracy, or AUROC on an OOD set, falls by too many points.
 
-        `images` are labelled ID images that the network was not trained on. Some of them give the ranges of the
-        integers; the others measure the loss and calibrate the 8-bit network anew.
+        `max_drop` points are allowed. `images` are labelled ID images that the network was not trained on. Some of them
+        give the ranges of the integers; the others measure what 8 bits cost, and calibrate the 8-bit network.
         """
         from macs.detector.int8 import export_int8
 
@@ -245,7 +247,7 @@ class Detector(Judge):
         return export_int8(self, path, images, ood, max_drop, progress)
 
     def _class_names(self, images: ImageSet) -> tuple[str, ...]:
-        """The names of the network's classes, which the images' labels must count by."""
+        """The names of the network's classes; an error if the images have other classes."""
         outputs = count_outputs(self.net, images.size)
         names = tuple(self.classes) or images.classes or tuple(map(str, range(outputs)))
         if len(names) != outputs:
@@ -261,17 +263,16 @@ class Detector(Judge):
 
 
 def count_outputs(net: nn.Module, size: int) -> int:
-    """How many classes a network tells apart, asked with one black image."""
+    """The number of classes of a network, found by passing one black image through it."""
     try:
         (outputs,) = outputs_of(net, [torch.zeros(1, size, size, 3, dtype=torch.uint8)], precision=PRECISION)
     except RuntimeError as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise MacsError(f"{nets.name_of(net)} cannot take {size} x {size} images: {reason}.") from None
+        raise MacsError(f"{nets.name_of(net)} cannot take {size} x {size} images: {first_line(error)}.") from None
     return outputs.logits.shape[1]
 
 
 def _id_images(train: ImageSet | None, held_out: ImageSet | None) -> tuple[ImageSet | None, ImageSet | None]:
-    """Images to fit to, each an image set, and not the same ones twice."""
+    """Training and held-out images, checked: they must be image sets, and not the same images."""
     if held_out is None:
         return require_images(train, "training images"), None
     held_out = require_images(held_out, "held-out images")

@@ -12,11 +12,11 @@ That is an average over calibration sets. Given the one at hand, the share of ne
 
     share kept ~ Beta(n + 1 - k, k),
 
-of which `interval` holds the central 95%. A share that is counted on m new images scatters around that once more:
+of which `interval` holds the central 95%. A share that is counted on m new images varies in addition to that:
 
     number kept of m ~ BetaBinomial(m, n + 1 - k, k),
 
-of which `interval_on(m)` holds the central 95%. These statements are exact where no two confidences are equal; ties can
+of which `interval_on(m)` holds the central 95%. These statements are exact if no two confidences are equal; ties can
 only keep more, since an image exactly at the threshold is kept. Nothing is promised about OOD images.
 
 With one threshold per class the images are grouped by the class that the network *predicts* (Mondrian conformal), which
@@ -41,16 +41,16 @@ from macs.core.settings import Span
 
 @dataclass(frozen=True)
 class Threshold:
-    """One threshold and what is known of it; `group` is the predicted class, or empty where there is one for all."""
+    """A threshold and its statistics; `group` is the predicted class, or empty for the threshold of all classes."""
 
     group: str
     images: int  # n
     rank: int  # k
     value: float  # tau, a float32
-    interval: tuple[float, float]  # of the share of new ID images kept, with 95% probability
+    interval: tuple[float, float]  # 95% interval of the share of new ID images that is kept
 
     def interval_on(self, images: int) -> tuple[float, float]:
-        """The same for the share that is counted on so many new ID images, whose own chance makes it wider."""
+        """The 95% interval of the share counted on so many new ID images, which is wider, as these vary too."""
         from scipy.stats import betabinom
 
         low, high = betabinom(images, self.images + 1 - self.rank, self.rank).interval(0.95)
@@ -59,12 +59,12 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Check:
-    """What a threshold kept of ID images that had no part in finding it, and what was to be expected."""
+    """The share that a threshold keeps of ID images that it was not calibrated on, and the share that was expected."""
 
     group: str
     images: int
     kept: float
-    expected: tuple[float, float]  # with 95% probability
+    expected: tuple[float, float]  # 95% interval
 
     def __str__(self) -> str:
         low, high = self.expected
@@ -81,10 +81,10 @@ class Calibration:
     score: str
     data: str
     images: int
-    thresholds: tuple[Threshold, ...]  # one, or one for each class in order
-    accuracy: float | None = None  # None where the images have no labels
+    thresholds: tuple[Threshold, ...]  # one, or one per class in the order of the classes
+    accuracy: float | None = None  # None if the images have no labels
     checks: tuple[Check, ...] = ()  # one per threshold that could be checked
-    passing: dict[str, float] = field(default_factory=dict)  # share of each outlier set that would be taken for ID
+    passing: dict[str, float] = field(default_factory=dict)  # share of each outlier set that would pass as ID
     ranked: tuple[int, ...] = ()  # calibration confidences kept for p-values, per threshold
 
     @property
@@ -93,7 +93,7 @@ class Calibration:
 
     @property
     def values(self) -> NDArray[np.float32]:
-        """The threshold as a number, or one for each class."""
+        """The threshold as a single number, or one number per class."""
         values = np.array([threshold.value for threshold in self.thresholds], np.float32)
         return values if self.per_class else values.reshape(())
 
@@ -101,23 +101,24 @@ class Calibration:
         return asdict(self)
 
     def checked(self, predictions: NDArray[np.int64], is_kept: NDArray[np.bool_]) -> "Calibration":
-        """With what became of other ID images, counted for each threshold."""
+        """This calibration with a check of each threshold on other ID images."""
         checks = []
-        for label, one in enumerate(self.thresholds):
+        for label, threshold in enumerate(self.thresholds):
             kept = is_kept[predictions == label] if self.per_class else is_kept
             if len(kept):
-                checks.append(Check(one.group, len(kept), float(kept.mean()), one.interval_on(len(kept))))
+                expected = threshold.interval_on(len(kept))
+                checks.append(Check(threshold.group, len(kept), float(kept.mean()), expected))
         return replace(self, checks=tuple(checks))
 
     def __str__(self) -> str:
         least = f"at least {self.keep}"
         lines = [f"Calibrated on {self.images:,} images of {self.data}; an image is ID if its {self.score} reaches"]
-        for one in self.thresholds:
-            low, high = one.interval
-            where = f"  {one.group}: " if one.group else "  "
+        for threshold in self.thresholds:
+            low, high = threshold.interval
+            where = f"  {threshold.group}: " if threshold.group else "  "
             lines.append(
-                f"{where}{one.value:.6g}  (n = {one.images:,}, k = {one.rank:,}: this threshold keeps "
-                f"{low:.1%} to {high:.1%} of new ID images, with 95% probability)"
+                f"{where}{threshold.value:.6g}  (n = {threshold.images:,}, k = {threshold.rank:,}: this threshold "
+                f"keeps {low:.1%} to {high:.1%} of new ID images, with 95% probability)"
             )
         within = " within each predicted class" if self.per_class else ""
         lines.append(f"A new ID image is kept with probability {least}{within}, averaged over calibration sets.")
@@ -140,7 +141,7 @@ def calibrate(
     data: str,
     ranked: tuple[int, ...] = (),
 ) -> Calibration:
-    """Everything from what the network says of the ID images."""
+    """The calibration from the network's answers on the calibration images."""
     if per_class:
         thresholds = thresholds_by_class(confidences, predictions, classes, keep)
     else:
@@ -150,12 +151,12 @@ def calibrate(
 
 
 def share_to_keep(keep: float) -> float:
-    """The share, if it is one that a threshold can keep."""
+    """The share, or an error if no threshold can keep it."""
     return Span(0, 1, open="both").hold("The share of ID images to keep", keep)
 
 
 def rank(images: int, keep: float) -> int:
-    """k = floor((n + 1)(1 - keep)), in the decimals that the user wrote: 10 * (1 - 0.9) is 1 and not 0.999..."""
+    """k = floor((n + 1)(1 - keep)), computed exactly: in floating point 10 * (1 - 0.9) would be 0.999..., not 1."""
     return math.floor((images + 1) * (1 - Fraction(str(share_to_keep(keep)))))
 
 
@@ -170,7 +171,7 @@ def images_to_resolve(level: Fraction) -> int:
 
 
 def conformal_threshold(confidences: NDArray[np.floating], keep: float, group: str = "") -> Threshold:
-    """The threshold that n confidences give, refused where n is too small to promise anything."""
+    """The threshold from n confidences; an error if n is too small for any promise."""
     from scipy.special import betaincinv
 
     n, k = len(confidences), rank(len(confidences), keep)
@@ -178,7 +179,7 @@ def conformal_threshold(confidences: NDArray[np.floating], keep: float, group: s
         where = f" predicted as {group}" if group else ""
         raise MacsError(
             f"To keep {keep} of the ID images takes at least {images_needed(keep)} calibration images{where}, "
-            f"and there are {n}; add images, or keep less."
+            f"but there are {n}; add images, or keep less."
         )
     tau = np.partition(confidences, k - 1)[k - 1]
     if not math.isfinite(tau):
@@ -190,12 +191,12 @@ def conformal_threshold(confidences: NDArray[np.floating], keep: float, group: s
 def thresholds_by_class(
     confidences: NDArray[np.floating], predictions: NDArray[np.int64], classes: Sequence[str], keep: float
 ) -> tuple[Threshold, ...]:
-    """One threshold for each predicted class; classes with too few images are refused together."""
+    """One threshold per predicted class; one error names all classes with too few images."""
     counts = np.bincount(predictions, minlength=len(classes))
     short = [f"{name} ({count})" for name, count in zip(classes, counts, strict=True) if rank(int(count), keep) < 1]
     if short:
         raise MacsError(
-            f"To keep {keep} takes at least {images_needed(keep)} images predicted as each class, and these have "
+            f"To keep {keep} takes at least {images_needed(keep)} images predicted as each class, but these have "
             f"fewer: {', '.join(short)}; add images, keep less, or use one threshold for all."
         )
     groups = (confidences[predictions == label] for label in range(len(classes)))

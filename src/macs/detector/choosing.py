@@ -1,18 +1,19 @@
 """Choosing a score for a network, without a test set: on held-out ID images and on several kinds of unknown images.
 
-For each kind the candidates are ranked by the share of its images that would pass as ID where 95% of the held-out ID
-images are kept (FPR95 with ID as positive), and among equals by AUROC. The best mean rank over all kinds wins; if
-cheaper candidates come within half a rank of it, the cheapest of them does.
+For each kind, the candidates are ranked by the share of its images that would pass as ID if 95% of the held-out ID
+images are kept (FPR95 with ID as positive); equal candidates are ranked by AUROC. The best mean rank over all kinds
+wins; if others are within half a rank of it, the cheapest of all these wins.
 
-Why so, decided before any test set was looked at:
+The reasons for this rule, which was fixed before any test set was measured:
 
-- That share is what a detector with its threshold at 95% lets pass; other metrics average over thresholds that it does
-  not have.
-- Ranks give every kind an equal say. In a mean of shares, one kind on which scores differ wildly (noise) would decide.
-- Several kinds, since each favours some scores: outliers like those that a network was trained with favour scores of
-  the logits, noise favours distances.
-- Half a rank is less than the held-out images can tell apart. Then the score that reads and keeps less is the better
-  one: logits before features, and a few numbers before a bank of features.
+- A detector that keeps 95% of ID images lets exactly that share pass; other metrics average over thresholds that it
+  does not use.
+- Ranks give every kind the same weight. A mean of shares would be decided by a kind on which scores differ widely,
+  such as noise.
+- There are several kinds because each favours some scores: outliers like those that a network was trained with favour
+  scores of the logits, noise favours distances.
+- A difference of half a rank is within the noise of the held-out images. Then a score that reads less and stores less
+  is preferred: logits to features, and a few numbers to a bank of features.
 """
 
 from collections.abc import Mapping
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
 
     from macs.scores import Score
 
-SUMS = ("energy+knn", "energy+vim", "gen+knn", "msp+vim")  # a score of the logits and one of the features each
+SUMS = ("energy+knn", "energy+vim", "gen+knn", "msp+vim")  # each adds a score of the logits and one of the features
 TOLERANCE = 0.5  # ranks
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """How a score fared: its mean rank, and for each kind of unknown images the metrics that it was ranked by."""
+    """The result of a score: its mean rank, and the metrics that it was ranked by, per kind of unknown images."""
 
     rank: float
     fpr95_id: dict[str, float]
@@ -47,33 +48,35 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which score was chosen, among which, and on what."""
+    """The chosen score, the candidates, and the images that they were compared on."""
 
     score: str
     data: str  # the held-out ID images
     images: int
-    unknown: dict[str, int]  # images of each kind
-    candidates: dict[str, Candidate]  # the best mean rank first
-    left_out: dict[str, str] = field(default_factory=dict)  # scores and kinds, each with the reason
+    unknown: dict[str, int]  # number of images of each kind
+    candidates: dict[str, Candidate]  # in the order of their mean rank
+    left_out: dict[str, str] = field(default_factory=dict)  # score or kind -> reason
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def __str__(self) -> str:
         kinds = list(self.unknown)
-        name, wide = max(map(len, self.candidates)), [max(8, len(kind)) for kind in kinds]
-        heads = "  ".join(f"{kind:>{width}}" for kind, width in zip(kinds, wide, strict=True))
+        longest, widths = max(map(len, self.candidates)), [max(8, len(kind)) for kind in kinds]
+        headings = "  ".join(f"{kind:>{width}}" for kind, width in zip(kinds, widths, strict=True))
         sizes = ", ".join(f"{kind} {count:,}" for kind, count in self.unknown.items())
         lines = [
             f"Chosen: {self.score}, among {len(self.candidates)} scores, on {self.images:,} images of {self.data} and "
             f"unknown images ({sizes}).",
-            "Unknown images that would pass as ID where 95% of ID images are kept, in percent:",
-            f"  {'score':<{name}}  mean rank  {heads}",
+            "Unknown images that would pass as ID if 95% of ID images are kept, in percent:",
+            f"  {'score':<{longest}}  mean rank  {headings}",
         ]
-        for each, found in self.candidates.items():
-            shares = (f"{100 * found.fpr95_id[kind]:>{width}.1f}" for kind, width in zip(kinds, wide, strict=True))
-            lines.append(f"  {each:<{name}}  {found.rank:>9.2f}  {'  '.join(shares)}")
-        lines += [f"Without {each}: {reason}" for each, reason in self.left_out.items()]
+        for name, candidate in self.candidates.items():
+            shares = (
+                f"{100 * candidate.fpr95_id[kind]:>{width}.1f}" for kind, width in zip(kinds, widths, strict=True)
+            )
+            lines.append(f"  {name:<{longest}}  {candidate.rank:>9.2f}  {'  '.join(shares)}")
+        lines += [f"Without {name}: {reason}" for name, reason in self.left_out.items()]
         return "\n".join(lines)
 
 
@@ -96,7 +99,7 @@ def choose(
     precision: str,
     progress: bool,
 ) -> "tuple[Score, Choice]":
-    """The chosen score, fitted, and the record; each set passes through the network once for all candidates."""
+    """The chosen score, fitted, and the record of the choice; each set passes through the network once."""
     from macs import scores
 
     @cache
@@ -107,7 +110,7 @@ def choose(
     made, missing = unknowns_for(held_out, seed)
     for name in unknown:
         if name in made:
-            raise MacsError(f"{name} is a kind of unknown images that macs makes itself; name yours otherwise.")
+            raise MacsError(f"{name} is a kind of unknown images that macs makes itself; give yours another name.")
     kinds = {**unknown, **made}
     fitted, left_out = {}, {}
     for name, score in candidates.items():
@@ -116,18 +119,18 @@ def choose(
         except MacsError as error:
             left_out[name] = str(error)
     answers = []
-    for each in (held_out, *kinds.values()):
-        found, failed = scores.ask_all(net, each, fitted, precision, progress)
-        answers.append(found)
+    for image_set in (held_out, *kinds.values()):
+        by_score, failed = scores.ask_all(net, image_set, fitted, precision, progress)
+        answers.append(by_score)
         left_out |= failed
         fitted = {name: score for name, score in fitted.items() if name not in failed}
     if not fitted:
         raise MacsError(f"No score can be chosen: {' '.join(dict.fromkeys(left_out.values()))}")
-    known_images, *unknown_images = answers
+    known_answers, *unknown_answers = answers
     measured = {
         name: {
-            kind: ood_metrics(known_images[name].confidences, found[name].confidences)
-            for kind, found in zip(kinds, unknown_images, strict=True)
+            kind: ood_metrics(known_answers[name].confidences, by_score[name].confidences)
+            for kind, by_score in zip(kinds, unknown_answers, strict=True)
         }
         for name in fitted
     }
@@ -137,14 +140,14 @@ def choose(
         score=chosen,
         data=held_out.name,
         images=len(held_out),
-        unknown={kind: len(each) for kind, each in kinds.items()},
+        unknown={kind: len(image_set) for kind, image_set in kinds.items()},
         candidates={
             name: Candidate(
                 rank=ranks[name],
-                fpr95_id={kind: each.fpr95_id for kind, each in measured[name].items()},
-                auroc={kind: each.auroc for kind, each in measured[name].items()},
+                fpr95_id={kind: metrics.fpr95_id for kind, metrics in measured[name].items()},
+                auroc={kind: metrics.auroc for kind, metrics in measured[name].items()},
             )
-            for name in sorted(ranks, key=lambda each: ranks[each])
+            for name in sorted(ranks, key=ranks.__getitem__)
         },
         left_out={**left_out, **missing},
     )
@@ -152,7 +155,7 @@ def choose(
 
 
 def mean_ranks(measured: Mapping[str, Mapping[str, OODMetrics]]) -> dict[str, float]:
-    """The mean over kinds of each score's rank, 1 for the best; equals share the mean of their ranks."""
+    """Each score's rank, 1 for the best, averaged over kinds; scores that tie share the mean of their ranks."""
     names = list(measured)
     ranks = []
     for kind in measured[names[0]]:
@@ -168,5 +171,5 @@ def best(ranks: Mapping[str, float], costs: Mapping[str, Any]) -> str:
 
 
 def cost(score: "Score") -> tuple[bool, int]:
-    """What a score asks of the network, then how many numbers it keeps."""
+    """Whether a score needs more than the logits, then how many numbers it stores."""
     return score.reads != "logits", sum(buffer.numel() for buffer in score.buffers())

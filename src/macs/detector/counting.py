@@ -1,4 +1,4 @@
-"""How many rows of verdicts went by, and what they said."""
+"""Counts rows of verdicts as they pass: ID, OOD, and images that could not be read."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Count:
-    """Rows passed through, with how many there were, how many are OOD and how many failed."""
+    """The numbers of rows, of OOD images, and of images that could not be read."""
 
     def __init__(self) -> None:
         self.rows = self.ood = self.failed = 0
@@ -18,10 +18,13 @@ class Count:
         known = self.rows - self.ood - self.failed
         return f"{self.rows:,} images: {known:,} ID, {self.ood:,} OOD" + (f", {failed}" if self.failed else "")
 
-    def through(self, rows: "Iterable[Prediction]", heard: Callable[[], Any] = lambda: None) -> "Iterator[Prediction]":
+    def through(
+        self, rows: "Iterable[Prediction]", after_each: Callable[[], Any] = lambda: None
+    ) -> "Iterator[Prediction]":
+        """The rows, counted as they pass; `after_each` is called after each one."""
         for row in rows:
             self.rows += 1
             self.ood += row.is_ood is True
             self.failed += row.is_ood is None
-            heard()
+            after_each()
             yield row

@@ -4,7 +4,7 @@ images      uint8   N x H x W x 3    raw RGB pixels 0..255: scaling and normalis
 threshold   float32                  may be left out: the calibrated value is the default; K values if per class
 label       int64   N
 confidence  float32 N
-p_value     float32 N                its rank among the calibration images; NaN if the detector kept none
+p_value     float32 N                by rank among the calibration confidences; NaN if the detector keeps none
 is_ood      bool    N
 """
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from macs import nets, scores
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.core.files import write_atomically
 from macs.core.version import __version__
 from macs.data.fitness import warn_of_guessing
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 OPSET = 18
 INPUT = "raw uint8 RGB pixels 0..255, N x H x W x 3, no normalisation"
-SCORE = "score/"  # before the names of the nodes that compute score and p-value, which int8 leaves alone
-TOLERANCE = 1e-3  # far above rounding; beyond it the file is not the network
+SCORE = "score/"  # prefix of the nodes that compute score and p-value, which stay in float32 in an int8 file
+TOLERANCE = 1e-3  # rounding is far below this; a larger difference means that the export went wrong
 
 
 class Graph(nn.Module):
-    """What the file computes, from bytes to verdicts."""
+    """The computation in the file, from bytes to verdicts."""
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         self.net = copy.deepcopy(detector.net).cpu().float().eval()
-        cast(Any, self.net).to(memory_format=torch.contiguous_format)  # torch's stub knows no memory format here
+        cast(Any, self.net).to(memory_format=torch.contiguous_format)  # torch's stub does not declare memory_format
         self.score = copy.deepcopy(detector.score).cpu()
         self.p_value = Rank(detector)
 
@@ -64,7 +64,7 @@ class Graph(nn.Module):
 
 
 class Rank(nn.Module):
-    """Conformal p-values as a graph computes them: by comparing with every calibration confidence."""
+    """Conformal p-values in the form of a graph: by comparison with every calibration confidence."""
 
     confidences: Tensor
     groups: Tensor
@@ -85,7 +85,7 @@ class Rank(nn.Module):
 
 
 def rank_tensors(detector: Detector) -> dict[str, NDArray[Any]]:
-    """What `Rank` holds: all confidences, the class that each was predicted as, and n + 1."""
+    """The buffers of `Rank`: the calibration confidences, the predicted class of each, and n + 1."""
     reference = detector.reference
     if reference is None:
         return {}
@@ -106,7 +106,7 @@ def export(detector: Detector, path: str | Path) -> None:
 
 
 def to_onnx(detector: Detector) -> "ModelProto":
-    """The graph with its description, once ONNX Runtime has been seen to agree with PyTorch on it."""
+    """The graph with its description; an error unless ONNX Runtime agrees with PyTorch on random images."""
     model = translated(detector)
     strip(model)
     model.producer_name, model.producer_version = "macs", __version__
@@ -122,7 +122,7 @@ def to_onnx(detector: Detector) -> "ModelProto":
 
 
 def translated(detector: Detector) -> "ModelProto":
-    """What torch's exporter makes of the graph; images and threshold are its inputs."""
+    """The graph as torch exports it, with images and threshold as its inputs."""
     example = (torch.zeros(2, detector.size, detector.size, 3, dtype=torch.uint8), torch.tensor(detector.thresholds()))
     try:
         with quiet():
@@ -139,13 +139,13 @@ def translated(detector: Detector) -> "ModelProto":
             )
             assert program is not None
             return program.model_proto
-    except Exception as error:  # torch.export meets a network that it cannot follow as nearly anything
-        reason = str(error.__cause__ or error).strip().splitlines()[0].rstrip(".")
+    except Exception as error:  # torch.export raises nearly anything on a network that it cannot trace
+        reason = first_line(error.__cause__ or error)
         raise MacsError(f"torch cannot export {nets.name_of(detector.net)} to ONNX: {reason}.") from error
 
 
 def describe(model: "ModelProto", detector: Detector, precision: str = "float32") -> None:
-    """Put into it what calibration gave, and the words for a reader of the file."""
+    """Store the threshold, the calibration confidences and the metadata in an exported graph."""
     from onnx import helper, numpy_helper
 
     graph = model.graph
@@ -159,7 +159,7 @@ def describe(model: "ModelProto", detector: Detector, precision: str = "float32"
 
 
 def description(detector: Detector) -> dict[str, str]:
-    """What a reader of the file needs to know, in words and in JSON."""
+    """The metadata of the file, in words and in JSON."""
     return {
         "input": INPUT,
         "preparation": detector.preparation.describe(),
@@ -181,19 +181,19 @@ def description(detector: Detector) -> dict[str, str]:
 
 
 def sealed(model: "ModelProto") -> bytes:
-    """The file's bytes, with a checksum of all of them in its place."""
+    """The bytes of the file, with their checksum in the place that was reserved for it."""
     content: bytes = model.SerializeToString()
     return content.replace(UNSEALED.encode(), seal(content).encode())
 
 
 def strip(model: "ModelProto") -> None:
-    """Take out what the exporter noted of its own work: it is longer than the graph, with paths of this machine.
+    """Remove the exporter's own notes, which are longer than the graph and contain paths of this machine.
 
-    The nodes of the score keep a name that says so.
+    Before that, the nodes of score and p-value get names that begin with SCORE.
     """
     graph = model.graph
     for node in graph.node:
-        scopes = next((each.value for each in node.metadata_props if each.key == "pkg.torch.onnx.name_scopes"), "")
+        scopes = next((note.value for note in node.metadata_props if note.key == "pkg.torch.onnx.name_scopes"), "")
         if "'score'" in scopes or "'p_value'" in scopes:
             node.name = f"{SCORE}{node.name}"
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
@@ -205,7 +205,7 @@ def strip(model: "ModelProto") -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the exporter's remarks on packages that it could use and on its own deprecations."""
+    """Silence the exporter's messages about optional packages and its own deprecations."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

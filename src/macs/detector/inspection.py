@@ -1,4 +1,4 @@
-"""What is in a detector file, in words and as JSON. It is read and checked without torch, and no code in it is run."""
+"""The content of a detector file, in words and as JSON. It is read without torch and without running code."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ class Port:
 
     name: str
     type: str
-    shape: tuple[int | str, ...]  # a text stands for any number
+    shape: tuple[int | str, ...]  # a string stands for a dimension of any length
 
     def __str__(self) -> str:
         return f"{self.name} {self.type} {' x '.join(map(str, self.shape)) or 'one number'}"
@@ -31,7 +31,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A detector file that is whole and unchanged since it was written."""
+    """The content of a detector file that is complete and unchanged since it was written."""
 
     path: Path
     bytes: int
@@ -43,7 +43,7 @@ class Inspection:
 
     @property
     def resolution(self) -> float | None:
-        """The smallest p-value of an image, 1 / (n + 1), for the fewest n of a class; None if there are no p-values."""
+        """The smallest possible p-value, 1 / (n + 1), for the smallest group; None if there are no p-values."""
         ranked = self.label.calibration.ranked
         return 1 / (min(ranked) + 1) if ranked else None
 
@@ -88,7 +88,7 @@ class Inspection:
     def _p_values(self) -> str:
         ranked = self.label.calibration.ranked
         if not ranked:
-            return "none, since an older macs wrote the file; calibrate anew to have them"
+            return "none, since an older macs wrote the file; calibrate again to have them"
         if len(ranked) == 1:
             return f"in steps of {self.resolution:.2g}, from {ranked[0]:,} calibration images"
         fewest, most = min(ranked), max(ranked)
@@ -97,11 +97,11 @@ class Inspection:
 
 
 def inspect(path: str | Path) -> Inspection:
-    """Read a file of `macs calibrate` or `macs export`; one that is damaged, changed or newer is refused."""
+    """Read a file of `macs calibrate` or `macs export`; an error if it is damaged, changed or of a newer version."""
     path = Path(path)
     if path.suffix not in KINDS:
         raise MacsError(
-            f"{path} is no detector file: those end in .safetensors (from macs calibrate) or .onnx (from macs export)."
+            f"{path} is not a detector file, which ends in .safetensors (macs calibrate) or .onnx (macs export)."
         )
     if path.suffix == ".onnx":
         from macs.detector.runtime import Runtime
@@ -120,13 +120,13 @@ def inspect(path: str | Path) -> Inspection:
 
 
 def port(argument: "NodeArg") -> Port:
-    """For example: images, uint8, batch x 32 x 32 x 3."""
+    """An input or output as ONNX Runtime describes it, for example images, uint8, batch x 32 x 32 x 3."""
     type_name = argument.type.removeprefix("tensor(").removesuffix(")")
     return Port(argument.name, {"float": "float32"}.get(type_name, type_name), tuple(argument.shape))
 
 
 def entries(record: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested objects, each with its keys joined by dots."""
+    """The values in nested dicts, each with its keys joined by dots."""
     for key, value in record.items():
         if isinstance(value, dict):
             yield from entries(value, f"{before}{key}.")

@@ -1,7 +1,7 @@
 """The exported detector in 8-bit integers: a quarter of the size, written only if it is nearly as good.
 
-Static quantisation: weights by channel, activations by tensor, with ranges from ID images. The 8-bit network
-is another network, so its threshold is calibrated anew to the same share kept, on images that gave no ranges.
+Static quantisation: weights per channel, activations per tensor, with ranges from ID images. The 8-bit network is a
+different network, so its threshold is calibrated again, to keep the same share of images that gave no ranges.
 """
 
 import tempfile
@@ -29,21 +29,21 @@ from macs.scores import name_of
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-RANGES = 256  # images that the ranges of activations come from, at most half of those given
+RANGES = 256  # images that give the ranges of activations; at most half of all images
 BATCH = 32
 OPERATORS = ["Conv", "Gemm", "MatMul", "Add", "Relu"]
 
 
 @dataclass(frozen=True)
 class Change:
-    """A share in [0, 1] before and after."""
+    """A share in [0, 1] before and after quantisation."""
 
     float32: float
     int8: float
 
     @property
     def drop(self) -> float:
-        """Points lost."""
+        """The loss in points."""
         return 100 * (self.float32 - self.int8)
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Quantised:
-    """What 8 bits cost, on images that gave no ranges, and the calibration that went into the file."""
+    """The cost of 8 bits, measured on images that gave no ranges, and the calibration in the file."""
 
     images: int
     accuracy: Change
@@ -79,7 +79,7 @@ def export_int8(
     max_drop: float = 0.5,
     progress: bool = False,
 ) -> Quantised:
-    """Quantise, measure, and write the file if nothing that is measured falls by more than `max_drop` points."""
+    """Quantise, measure, and write the file unless accuracy or an AUROC falls by more than `max_drop` points."""
     path, _ = onnx_path(path), allowed_drop(max_drop)
     if images.labels is None:
         raise MacsError(f"int8 is measured by accuracy, so {images.name} must be labelled with the detector's classes.")
@@ -92,13 +92,13 @@ def export_int8(
     small = quantise(whole, for_ranges)
     known = [answers(model, rest, progress) for model in (whole, small)]
     unknown = {
-        name: [answers(model, each.resized(detector.preparation), progress) for model in (whole, small)]
-        for name, each in ood.items()
+        name: [answers(model, unknowns.resized(detector.preparation), progress) for model in (whole, small)]
+        for name, unknowns in ood.items()
     }
-    accuracy = Change(*(float((found.predictions == rest.labels).mean()) for found in known))
+    accuracy = Change(*(float((answered.predictions == rest.labels).mean()) for answered in known))
     auroc = {
-        name: Change(*(ood_metrics(a.confidences, b.confidences).auroc for a, b in zip(known, each, strict=True)))
-        for name, each in unknown.items()
+        name: Change(*(ood_metrics(a.confidences, b.confidences).auroc for a, b in zip(known, both, strict=True)))
+        for name, both in unknown.items()
     }
     warn_of_guessing(accuracy.float32, len(detector.classes), images.name)
     for what, change in {"accuracy": accuracy, **{f"AUROC against {name}": c for name, c in auroc.items()}}.items():
@@ -123,7 +123,8 @@ def export_int8(
     )
     tuned = replace(detector, calibration=record, reference=reference)
     passing = {
-        name: 1 - float(tuned.judge(found, tuned.thresholds()).is_ood.mean()) for name, (_, found) in unknown.items()
+        name: 1 - float(tuned.judge(in_8_bits, tuned.thresholds()).is_ood.mean())
+        for name, (_, in_8_bits) in unknown.items()
     }
     tuned = replace(tuned, calibration=replace(record, passing=passing))
     describe(small, tuned, precision="int8")
@@ -147,8 +148,8 @@ def quantise(model: "ModelProto", images: ImageSet) -> "ModelProto":
 
     source = onnx.ModelProto()
     source.CopyFrom(model)
-    # For the time being the threshold is a constant: the quantiser's own session would warn of it.
-    threshold = next(each for each in source.graph.input if each.name == "threshold")
+    # Until the end the threshold is a constant only: the quantiser's own session would warn of an input as well.
+    threshold = next(value for value in source.graph.input if value.name == "threshold")
     source.graph.input.remove(threshold)
     with tempfile.TemporaryDirectory() as folder, quiet():
         whole, small = Path(folder) / "float32.onnx", Path(folder) / "int8.onnx"
@@ -173,6 +174,6 @@ def quantise(model: "ModelProto", images: ImageSet) -> "ModelProto":
 
 
 def answers(model: "ModelProto", images: ImageSet, progress: bool) -> RankedAnswers:
-    """What an exported detector says of a set of images."""
+    """The answers of an exported detector for a set of images."""
     onnx = session(model.SerializeToString())
     return joined(run(onnx, batch) for batch in batches_of(images, BATCH, progress=progress))

@@ -1,4 +1,4 @@
-"""Judge: what a detector does with images, whichever runtime computes its network."""
+"""Judge: the part of a detector that does not depend on whether PyTorch or ONNX Runtime computes its network."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -33,25 +33,25 @@ from macs.metrics import FprRule
 if TYPE_CHECKING:
     from macs.detector.verdicts import Prediction
 
-Ask = Callable[[NDArray[np.uint8]], RankedAnswers]  # from raw pixels N x size x size x 3 to an answer per image
+Ask = Callable[[NDArray[np.uint8]], RankedAnswers]  # raw pixels N x size x size x 3 -> one answer per image
 
 
 class Judge:
-    """Subclasses hold a calibrated network, and say how to ask it."""
+    """Verdicts on images from a calibrated network; a subclass defines `asking`, which runs that network."""
 
     classes: tuple[str, ...]
     preparation: Preparation  # of pictures for the network
     calibration: Calibration | None
 
     def asking(self) -> AbstractContextManager[Ask]:
-        """The network, ready to be asked for batch after batch."""
+        """A context that gives a function from a batch of pixels to the network's answers."""
         raise NotImplementedError(f"{type(self).__name__} does not define `asking`")
 
     @property
     def calibrated(self) -> Calibration:
-        """The calibration; an error where there is none yet."""
+        """The calibration, or an error if there is none yet."""
         if self.calibration is None:
-            raise MacsError("This detector has no threshold yet; go on with the one that .calibrate(images) returns.")
+            raise MacsError("This detector has no threshold yet; use the one that .calibrate(images) returns.")
         return self.calibration
 
     @property
@@ -69,8 +69,9 @@ class Judge:
     ) -> Verdicts:
         """Class, confidence, p-value and verdict for a set, an array N x H x W x 3, or one image H x W x 3, all uint8.
 
-        Images of another size are resized and cropped as files are. `threshold` overrides the calibrated one. `fdr`
-        bounds the false discovery rate instead: of the images called OOD, the expected share that are in truth ID.
+        Images of another size are resized and cropped as files are. `threshold` overrides the calibrated one. With
+        `fdr`, verdicts are made by p-values instead: of the images called OOD, the expected share that are in truth ID
+        is at most `fdr`.
         """
         tau = self.thresholds(threshold)
         check_promise(self.calibrated, threshold, fdr)
@@ -83,9 +84,9 @@ class Judge:
     def predict_files(
         self, paths: str | Path | Iterable[str | Path], *, threshold: float | None = None, fdr: float | None = None
     ) -> "Iterator[Prediction]":
-        """One row for each image in files, folders, globs and .npy files, in bounded memory however many there are.
+        """One row per image in files, folders, globs and .npy files; memory does not grow with their number.
 
-        Rows come as they are computed; with `fdr`, which is about all of them together, they come at the end.
+        Rows come as they are computed. With `fdr` they come at the end, since it judges all images together.
         """
         from macs.detector.stream import predict_files
 
@@ -104,7 +105,7 @@ class Judge:
         fpr_rule: FprRule = "first",
         progress: bool = True,
     ) -> Evaluation:
-        """How well the confidences tell ID test images from OOD ones, as `macs.evaluate` measures it for a network."""
+        """Measure how well the confidences tell ID from OOD test images, as `macs.evaluate` does for a network."""
         protocol = Protocol(trials, share, seed, fpr_rule)
         self.check_fit(test, ood)
         known, *unknown = (self.ask(prepared(images, self.preparation), progress) for images in (test, *ood.values()))
@@ -115,12 +116,12 @@ class Judge:
         return result
 
     def check_fit(self, test: ImageSet, ood: Mapping[str, ImageSet]) -> None:
-        """Refuse sets that cannot be measured, and ID images of other classes than the detector's."""
+        """Refuse sets that cannot be measured, and ID images whose classes are not the detector's."""
         check_sets(test, ood)
         same_classes(test, self.classes, "the detector has")
 
     def thresholds(self, override: float | None = None) -> NDArray[np.float32]:
-        """The threshold as a number, or as one for each class; `override` stands in for all of them."""
+        """The threshold as a single number, or one number per class; `override` replaces all of them."""
         values = self.calibrated.values
         if override is None:
             return values
@@ -129,36 +130,36 @@ class Judge:
         return np.full_like(values, override)
 
     def judge(self, answers: RankedAnswers, thresholds: NDArray[np.float32]) -> Verdicts:
-        """confidence >= tau is ID (MaCS paper, Eq. 2); written so that a confidence that is not a number is OOD."""
+        """confidence >= tau is ID (MaCS paper, Eq. 2); in this form, a confidence that is NaN is OOD."""
         tau = thresholds[answers.predictions] if thresholds.ndim else thresholds
         is_ood = ~(answers.confidences >= tau)
         return Verdicts(answers.predictions, answers.confidences, answers.p_values, is_ood, self.classes)
 
     def ask(self, images: ImageSet, progress: bool = False) -> RankedAnswers:
-        """One pass over a set of images of the network's size."""
+        """The answers for a set of images that have the network's size, from one pass."""
         with self.asking() as ask:
             return joined(map(ask, batches_of(images, progress=progress))).checked(images.name)
 
 
 def check_promise(record: Calibration, threshold: float | None, fdr: float | None) -> None:
-    """Refuse a false discovery rate that a detector cannot promise, or a threshold beside it."""
+    """Refuse a false discovery rate that this calibration cannot promise, or one together with a threshold."""
     if fdr is None:
         return
     false_discovery_level(fdr)
     if threshold is not None:
-        raise MacsError("A threshold and a false discovery rate are two ways to judge; give one of them.")
+        raise MacsError("A threshold and a false discovery rate are two ways to decide; give one of them.")
     if not record.ranked:
-        raise MacsError("This detector was saved without its calibration confidences; calibrate anew for p-values.")
+        raise MacsError("This detector was saved without its calibration confidences; calibrate again for p-values.")
     if (fewest := min(record.ranked)) < (needed := images_to_resolve(Fraction(str(fdr)))):
         where = " predicted as each class" if record.per_class else ""
         raise MacsError(
-            f"A false discovery rate of {fdr} takes at least {needed} calibration images{where}, and there are "
+            f"A false discovery rate of {fdr} takes at least {needed} calibration images{where}, but there are "
             f"{fewest}, so that no p-value is below {1 / (fewest + 1):.2g}; calibrate on more, or allow more."
         )
 
 
 def prepared(images: ImageSet | NDArray[np.uint8], preparation: Preparation) -> ImageSet:
-    """One image or many, of any height and width, as a set of square ones of the network's size."""
+    """One image or several, of any height and width, as a set of squares of the network's size."""
     if isinstance(images, ImageSet):
         return images.resized(preparation)
     array = as_array(images, "The images")

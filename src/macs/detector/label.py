@@ -1,20 +1,19 @@
-"""The label of a detector file, held to what macs writes in every field.
+"""The label of a detector file: its fields, and the checks that each of them has a value that macs could have written.
 
-The checksum only tells damage: whoever forges a label can compute it too. So types, keys and ranges are checked here,
-once, before anything is built by them.
+The checksum only reveals damage, since whoever forges a label can compute it too. So types, keys and ranges are checked
+here, before anything is built from them.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 
 from macs.core.errors import MacsError
+from macs.core.settings import from_dict
 from macs.data.preparation import NORMALISATIONS, Preparation
 from macs.detector.calibration import Calibration, Threshold, rank
 from macs.detector.choosing import Choice
@@ -25,12 +24,12 @@ MOST_IMAGES = 2**53
 
 
 class Misfit(Exception):
-    """What is wrong with a label, in half a sentence."""
+    """Says what is wrong with a label, as a clause of a sentence."""
 
 
 @dataclass(frozen=True)
 class DetectorLabel:
-    """Everything that a detector is but its weights."""
+    """Everything about a detector except its tensors."""
 
     format: str
     version: int
@@ -42,97 +41,57 @@ class DetectorLabel:
     calibration: Calibration
     recipe: dict[str, Any] | None
     settings: dict[str, Any] = field(default_factory=dict)  # of the score; versions 1 and 2 had none
-    choice: Choice | None = None  # how the score was chosen, where it was
+    choice: Choice | None = None  # how the score was chosen, if macs chose it
     config: dict[str, Any] | None = None  # of a network that its name alone does not build
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "preparation": self.preparation.as_dict()}
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> "DetectorLabel":
-        """A label that is right in every field, or a Misfit that names the first one that is not."""
-        label: DetectorLabel = fitted(cls, _renewed(told), "label")
+    def from_json(cls, values: dict[str, Any]) -> "DetectorLabel":
+        """A label that is right in every field; a Misfit names the first field that is not."""
+        try:
+            label = from_dict(cls, _renewed(values))
+        except MacsError as error:
+            raise Misfit(str(error).rstrip(".")) from None
         for complaint in _complaints(label):
             raise Misfit(complaint)
         return label
 
 
-def recognise(told: Any, path: str | Path) -> None:
-    """Refuse what does not say that it is a detector of this version or an earlier one."""
-    kind, version = (told.get(key) if isinstance(told, dict) else None for key in ("format", "version"))
+def recognise(label: Any, path: str | Path) -> None:
+    """Refuse a label that is not that of a detector, or that a newer version wrote."""
+    kind, version = (label.get(key) if isinstance(label, dict) else None for key in ("format", "version"))
     if kind != FORMAT:
         what = f"says that it is a {str(kind)[:40]}" if kind else "has no label of ours"
         raise MacsError(f"{path} is not a detector: it {what}; make one with: macs calibrate.")
     if type(version) is int and version > VERSION:
-        raise MacsError(f"{path} was written by a newer macs ({str(told.get('macs'))[:40]}); upgrade to read it.")
+        raise MacsError(f"{path} was written by a newer macs ({str(label.get('macs'))[:40]}); upgrade to read it.")
 
 
-def read_label(told: dict[str, Any], path: str | Path) -> DetectorLabel:
+def read_label(values: dict[str, Any], path: str | Path) -> DetectorLabel:
     """The label of a recognised file."""
     try:
-        return DetectorLabel.from_json(told)
+        return DetectorLabel.from_json(values)
     except Misfit as error:
-        raise MacsError(f"{path} has a label that macs did not write: {error}; calibrate anew.") from None
+        raise MacsError(f"{path} has a label that macs did not write: {error}; calibrate again.") from None
 
 
-def _renewed(told: dict[str, Any]) -> dict[str, Any]:
-    """A label of before version 3, which had the size, the normalisation and words in place of a preparation."""
-    if not isinstance(told.get("preparation"), str):
-        return told
-    rest = {key: value for key, value in told.items() if key not in ("size", "normalisation")}
-    values = told.get("normalisation")
-    if values is None:  # version 1 knew of one normalisation only; networks of the users have none
-        values = NORMALISATIONS["none" if ":" in str(told.get("net")) else "oe"]._asdict()
-    if type(values) is not dict or values.keys() != {"mean", "std"}:
+def _renewed(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a label in today's form: before version 3 they held a size and a normalisation, no preparation."""
+    if not isinstance(values.get("preparation"), str):  # then a description in words
+        return values
+    rest = {key: value for key, value in values.items() if key not in ("size", "normalisation")}
+    normalisation = values.get("normalisation")
+    if normalisation is None:  # in version 1 our networks had one normalisation, and users' networks had none
+        normalisation = NORMALISATIONS["none" if ":" in str(values.get("net")) else "oe"]._asdict()
+    if type(normalisation) is not dict or normalisation.keys() != {"mean", "std"}:
         raise Misfit("normalisation must have the keys mean, std")
-    return rest | {"preparation": {"size": told.get("size"), **values}}
-
-
-def fitted(kind: Any, value: Any, name: str) -> Any:
-    """What JSON gave as the type that was declared; nothing is rounded, guessed or left over."""
-    inner, whole = get_args(kind), get_origin(kind)
-    if isinstance(kind, UnionType):
-        return None if value is None and NoneType in inner else fitted(inner[0], value, name)
-    if kind is Preparation:
-        try:
-            return Preparation.from_dict(value)
-        except MacsError as error:
-            raise Misfit(f"{name}: {str(error).rstrip('.')}") from None
-    if is_dataclass(kind):
-        return _record(kind, value, name)
-    if whole in (tuple, dict):
-        return _tuple(inner, value, name) if whole is tuple else _dict(inner[1], value, name)
-    if kind is float and type(value) is int and abs(value) <= MOST_IMAGES:
-        return float(value)
-    if kind is not Any and (type(value) is not kind or (kind is float and not math.isfinite(value))):
-        words = {str: "a text", int: "a whole number", float: "a finite number"}
-        raise Misfit(f"{name} must be {words[kind]}, not {str(value)[:40]!r}")
-    return value
-
-
-def _record(kind: Any, value: Any, name: str) -> Any:
-    required = {field.name for field in fields(kind) if field.default is field.default_factory is MISSING}
-    hints = get_type_hints(kind)
-    if type(value) is not dict or not required <= value.keys() <= hints.keys():
-        raise Misfit(f"{name} must have the keys {', '.join(hints)}")
-    return kind(**{key: fitted(hints[key], each, f"{name}.{key}") for key, each in value.items()})
-
-
-def _tuple(kinds: tuple[Any, ...], value: Any, name: str) -> tuple[Any, ...]:
-    any_number = kinds[-1] is Ellipsis
-    if type(value) is not list or not (any_number or len(value) == len(kinds)):
-        raise Misfit(f"{name} must be a list{'' if any_number else f' of {len(kinds)}'}")
-    return tuple(fitted(kinds[0 if any_number else i], each, f"{name}[{i}]") for i, each in enumerate(value))
-
-
-def _dict(kind: Any, value: Any, name: str) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise Misfit(f"{name} must be an object")
-    return {key: fitted(kind, each, f"{name}.{key}") for key, each in value.items()}
+    return rest | {"preparation": {"size": values.get("size"), **normalisation}}
 
 
 def wrong_names(names: Sequence[str]) -> str:
-    """What is wrong with the names of classes, in half a sentence; empty if nothing is."""
+    """What is wrong with the names of classes, as a clause of a sentence; empty if nothing is."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         return f"two classes are called {twice[0]!r}"

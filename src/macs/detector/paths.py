@@ -1,6 +1,6 @@
-"""Files, folders, globs and .npy files -> images one after the other, however many there are.
+"""Files, folders, globs and .npy files -> images, one after the other.
 
-A folder is listed piece by piece and never held as a whole, so a million files take no more memory than a thousand.
+A folder is listed piece by piece, so that a million files take no more memory than a thousand.
 """
 
 import os
@@ -24,24 +24,24 @@ from macs.data.walking import entries, is_folder, printable_name, walk
 
 @dataclass(frozen=True)
 class Item:
-    """What to call an image, and how to get its pixels; `read` raises MacsError if that fails."""
+    """The name of an image, and a function that reads its pixels or raises a MacsError."""
 
     name: str
     read: Callable[[Preparation], NDArray[np.uint8]]
 
 
 def find_images(paths: str | Path | Iterable[str | Path]) -> Iterator[Item]:
-    """Every image that the paths name. What is not there, or holds none, is an item that says so when it is read."""
+    """Every image that the paths name. A path without images gives an item whose `read` raises the reason."""
     for path in map(str, [paths] if isinstance(paths, str | Path) else paths):
-        found = False
+        any_images = False
         try:
             for item in _items(path):
-                found = True
+                any_images = True
                 yield item
         except MacsError as error:
             yield _failure(path, str(error))
         else:
-            if not found:
+            if not any_images:
                 yield _failure(path, f"There are no images at {path} ({', '.join(SUFFIXES)}); check the path.")
 
 
@@ -69,7 +69,7 @@ def _items_at(path: Path) -> Iterator[Item]:
 
 
 def _matches(folder: Path, pattern: tuple[str, ...]) -> Iterator[Path]:
-    """The files and folders that a glob means; ** stands for any number of folders. glob.glob would list them all."""
+    """The files and folders that match a glob, where ** is any number of folders; glob.glob would hold them all."""
     if not pattern:
         yield folder
         return
@@ -83,8 +83,8 @@ def _matches(folder: Path, pattern: tuple[str, ...]) -> Iterator[Path]:
                     yield from _matches(folder / entry.name, pattern)
             elif fnmatchcase(entry.name, first) and (not rest or is_folder(entry)):
                 yield from _matches(folder / entry.name, rest)
-    except PermissionError:  # there may be matches inside, so it shall not go unnoticed
-        if first != "**":  # or what follows has said so already
+    except PermissionError:  # there may be matches inside, so the folder becomes an item that fails
+        if first != "**":  # the pattern after ** has already given it
             yield folder
     except OSError:
         return

@@ -1,12 +1,12 @@
-"""Conformal p-values: where a confidence ranks among those of the calibration images.
+"""Conformal p-values: the rank of a confidence among the confidences of the calibration images.
 
-With the confidences c_1, ..., c_n of ID images that the network was not trained on,
+For the confidences c_1, ..., c_n of ID images that the network was not trained on,
 
     p(x) = (1 + #{i : c_i <= c(x)}) / (n + 1).
 
-If a new ID image is exchangeable with the n, then P(p <= a) <= a for every a, whatever the network: among ID images a
-p-value below 0.01 is rarer than one in a hundred. Nothing is promised about OOD images; a good network gives them small
-p-values. Per class, an image ranks among the calibration images that were predicted as its class.
+If a new ID image is exchangeable with the n, then P(p <= a) <= a for every a, whatever the network: at most one ID
+image in a hundred has a p-value of 0.01 or less. Nothing is promised about OOD images; a good network gives them small
+p-values. Per class, an image is ranked among the calibration images that were predicted as its class.
 
 Vovk, Gammerman, Shafer: Algorithmic Learning in a Random World, 2005.
 """
@@ -24,14 +24,14 @@ MOST = 10_000  # confidences kept: 40 kB in the file, and p-values in steps of 0
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """The confidences of calibration images, ascending within each group: one for all, or one per predicted class."""
+    """Calibration confidences, ascending within each group: one group for all images, or one per predicted class."""
 
     confidences: NDArray[np.float32]
     counts: NDArray[np.int64]  # images in each group
 
     @classmethod
     def of(cls, answers: Answers, classes: int, per_class: bool, seed: int = 0) -> "Reference":
-        """From calibration images, of which at most MOST are kept, drawn at random."""
+        """The confidences of calibration images; if there are more than MOST, a random draw of them."""
         chosen = np.random.default_rng(seed).permutation(len(answers))[:MOST]
         confidences = answers.confidences[chosen].astype(np.float32)
         groups = answers.predictions[chosen] if per_class else np.zeros(len(chosen), np.int64)
@@ -43,13 +43,13 @@ class Reference:
         return tuple(self.counts.tolist())
 
     def p_values(self, answers: Answers) -> NDArray[np.float32]:
-        """One p-value per image; a confidence that is not a number ranks below all."""
+        """One p-value per image; a confidence that is NaN ranks below all others."""
         result = np.empty(len(answers), np.float32)
         for label, group in enumerate(self._groups()):
-            mine = answers.predictions == label if len(self.counts) > 1 else np.ones(len(answers), bool)
-            confidences = answers.confidences[mine]
+            members = answers.predictions == label if len(self.counts) > 1 else np.ones(len(answers), bool)
+            confidences = answers.confidences[members]
             below = np.where(np.isnan(confidences), 0, np.searchsorted(group, confidences, side="right"))
-            result[mine] = (1 + below).astype(np.float32) / np.float32(1 + len(group))
+            result[members] = (1 + below).astype(np.float32) / np.float32(1 + len(group))
         return result
 
     def _groups(self) -> Iterator[NDArray[np.float32]]:

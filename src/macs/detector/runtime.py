@@ -1,4 +1,4 @@
-"""Runtime: an exported detector, run by ONNX Runtime. It needs numpy, Pillow and rich, and never torch.
+"""Runtime: runs an exported detector with ONNX Runtime. It needs numpy, Pillow and rich, but not torch.
 
 detector = macs.Runtime("detector.onnx")
 detector.predict(images).is_ood
@@ -22,24 +22,27 @@ from macs.core.registry import unknown
 from macs.detector.calibration import Calibration
 from macs.detector.judge import Ask, Judge
 from macs.detector.label import DetectorLabel, read_label, recognise
+from macs.detector.onnx_tensors import tensors
+from macs.detector.reference import Reference
 from macs.detector.verdicts import RankedAnswers
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 OUTPUTS = ("label", "confidence", "p_value", "is_ood")
-UNSEALED = "?" * 64  # stands where the checksum comes
+UNSEALED = "?" * 64  # takes the place of the checksum until that is computed
+CONFIDENCES = "p_value.confidences"  # the tensor of the file that p-values are computed from
 CPU = "CPUExecutionProvider"
 
 
 class Runtime(Judge):
-    """The verdicts of an exported detector, as `macs.Detector` gives them."""
+    """An exported detector, with the methods of `macs.Detector` that give verdicts."""
 
     def __init__(self, path: str | Path, *, providers: str | Sequence[str] = (), threads: int = 0) -> None:
-        """Read a file that `macs export` wrote, running no code from it.
+        """Read a file that `macs export` wrote; no code from it is run.
 
-        `providers` are ONNX Runtime's execution providers in order of preference (CUDA, OpenVINO, CoreML, ...), by
-        default its CPU; `threads` of 0 are as many as it takes by itself.
+        `providers` are execution providers of ONNX Runtime in order of preference (CUDA, OpenVINO, CoreML, ...), by
+        default the CPU; with `threads` 0, ONNX Runtime decides on their number.
         """
         chosen = execution_providers([providers] if isinstance(providers, str) else providers)
         self.path = input_file(path, "exported detector", "make one with: macs export")
@@ -53,6 +56,8 @@ class Runtime(Judge):
         self.classes = self.label.classes
         self.preparation = self.label.preparation
         self.calibration: Calibration = self.label.calibration
+        self.sha256 = seal(content)
+        self.reference = reference_in(content, self.calibration)
 
     @contextmanager
     def asking(self) -> Iterator[Ask]:
@@ -63,9 +68,9 @@ class Runtime(Judge):
 
 
 def session(content: bytes, providers: Sequence[str] = (CPU,), threads: int = 0) -> "InferenceSession":
-    """ONNX Runtime, silent about the threshold that is both an input and a constant.
+    """A session of ONNX Runtime, without its warning that the threshold is both an input and a constant.
 
-    Its threads sleep while they wait: by default they spin, on the cores that decode the next files.
+    Its threads sleep while they wait. By default they would spin, on the cores that decode the next files.
     """
     import onnxruntime
 
@@ -77,32 +82,32 @@ def session(content: bytes, providers: Sequence[str] = (CPU,), threads: int = 0)
 
 
 def run(onnx: "InferenceSession", images: NDArray[np.uint8]) -> RankedAnswers:
-    """What the graph says of a batch; verdicts are made outside, where the threshold may be another."""
+    """The answers of the graph for a batch; the caller makes verdicts of them, perhaps with another threshold."""
     label, confidence, p_value = onnx.run(["label", "confidence", "p_value"], {"images": images})
     return RankedAnswers(label, confidence, p_value)
 
 
 def execution_providers(wanted: Sequence[str]) -> list[str]:
-    """Their full names, refused where this ONNX Runtime has not got one of them."""
+    """The full names of execution providers; an error if this ONNX Runtime does not have one of them."""
     if find_spec("onnxruntime") is None:
         raise MacsError("An exported detector is run by ONNX Runtime: pip install onnxruntime.")
     import onnxruntime
 
-    there = {short_name(name): name for name in onnxruntime.get_available_providers()}
+    available = {short_name(name): name for name in onnxruntime.get_available_providers()}
     for name in map(short_name, wanted):
-        if name not in there:
-            error = unknown("execution provider of this ONNX Runtime", name, sorted(there))
+        if name not in available:
+            error = unknown("execution provider of this ONNX Runtime", name, sorted(available))
             raise MacsError(f"{error} Others come with packages such as onnxruntime-gpu and onnxruntime-openvino.")
-    return [there[short_name(name)] for name in wanted] or [CPU]
+    return [available[short_name(name)] for name in wanted] or [CPU]
 
 
 def short_name(provider: str) -> str:
-    """For example, cuda for CUDAExecutionProvider."""
+    """The short name of an execution provider, for example cuda for CUDAExecutionProvider."""
     return provider.removesuffix("ExecutionProvider").lower()
 
 
 def label_in(properties: dict[str, str], content: bytes, path: str | Path) -> DetectorLabel:
-    """What the file says of itself, unchanged since it was exported."""
+    """The label in the metadata of an ONNX file; an error if the file was changed since it was exported."""
     if "label" not in properties:
         if "macs" in properties and "calibration" in properties:
             raise MacsError(f"{path} was exported by an older macs ({properties['macs'][:40]}); export it again.")
@@ -112,12 +117,20 @@ def label_in(properties: dict[str, str], content: bytes, path: str | Path) -> De
     except (ValueError, RecursionError):
         label = None
     recognise(label, path)
-    told = properties.get("sha256", "")
-    if told != seal(content.replace(told.encode(), UNSEALED.encode())):
+    recorded = properties.get("sha256", "")
+    if recorded != seal(content.replace(recorded.encode(), UNSEALED.encode())):
         raise MacsError(f"{path} was changed after it was exported: its checksum does not match; export it again.")
     return read_label(label, path)
 
 
+def reference_in(content: bytes, calibration: Calibration) -> Reference | None:
+    """The calibration confidences that the file ranks images among; None where it keeps none."""
+    kept = tensors(content, [CONFIDENCES]).get(CONFIDENCES)
+    if kept is None or len(kept) != sum(calibration.ranked):
+        return None
+    return Reference(kept, np.array(calibration.ranked))
+
+
 def seal(content: bytes) -> str:
-    """The checksum of a file in whose place UNSEALED stands."""
+    """The checksum of a file; of one that is to be sealed, with UNSEALED in its place."""
     return hashlib.sha256(content).hexdigest()

@@ -1,10 +1,11 @@
-"""A detector in one .safetensors file: the weights, and a label, a JSON object in the file's metadata, with the rest.
+"""A detector in one .safetensors file: tensors, and in the metadata a label, a JSON object with everything else.
 
-Reading runs no code from the file, nor code that the file names. The label holds a checksum of everything else, so that
-a file that was edited or damaged is refused. All checks but those of the weights' values need no torch.
+Reading runs no code from the file and no code that the file names. The label contains a checksum of everything else, so
+that a file that was edited or damaged is refused. Only the checks of the tensors' values need torch.
 """
 
 import hashlib
+import io
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.core.files import input_file, output_file, reason, write_atomically
+from macs.core.headers import label_text, read_header
 from macs.core.settings import Span
 from macs.core.version import __version__
 from macs.detector.label import FORMAT, VERSION, DetectorLabel, read_label, recognise
@@ -30,9 +32,8 @@ if TYPE_CHECKING:
     from macs.detector._detector import Detector
     from macs.scores import Score
 
-LONGEST_HEADER = 100_000_000  # bytes, as safetensors itself has it
-NET, SCORE = "net.", "score."  # before the names of the network's tensors, and before those of a fitted score
-CONFIDENCES = "calibration.confidences"  # what p-values rank among
+NET, SCORE = "net.", "score."  # prefixes of the tensors of the network and of a fitted score
+CONFIDENCES = "calibration.confidences"  # the tensor that p-values are computed from
 
 
 def save(detector: "Detector", path: str | Path) -> None:
@@ -42,7 +43,7 @@ def save(detector: "Detector", path: str | Path) -> None:
 
     path = detector_path(path)
     label = label_of(detector).as_dict()
-    # Copies, since safetensors takes neither tied nor channels-last tensors.
+    # Copies, since safetensors accepts neither tied nor channels-last tensors.
     tensors = {
         prefix + name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for prefix, module in ((NET, detector.net), (SCORE, detector.score))
@@ -56,7 +57,7 @@ def save(detector: "Detector", path: str | Path) -> None:
 
 
 def label_of(detector: "Detector") -> DetectorLabel:
-    """Everything that a calibrated detector is but its tensors."""
+    """Everything about a calibrated detector except its tensors."""
     from macs import nets, scores
 
     return DetectorLabel(
@@ -76,9 +77,9 @@ def label_of(detector: "Detector") -> DetectorLabel:
 
 
 def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score | str | None" = None) -> "Detector":
-    """The detector in a file. A network that is not ours must be given, and gets the file's weights in place.
+    """The detector in a file. A user's own network must be given; it gets the file's weights, in place.
 
-    A score that is not ours must be given too; the detector gets a copy of it with the file's tensors.
+    A user's own score must be given too; the detector gets a copy of it with the file's tensors.
     """
     import safetensors.torch
     from torch import nn
@@ -88,7 +89,7 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
     from macs.nets._checkpoints import fill
 
     label, content = read(path)
-    scorer = _score(label, score, path)
+    unfitted = _score(label, score, path)
     if not isinstance(net, nn.Module) and not net and ":" in label.net:
         raise MacsError(
             f"{path} holds a network of your own, here {label.net}, and loads only with it: give net=YourNet(...) "
@@ -104,29 +105,26 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
         for prefix in (NET, SCORE)
     )
     if len(state) + len(learnt) != len(tensors):
-        raise MacsError(f"{path} holds tensors that are neither the network's nor the score's; calibrate anew.")
+        raise MacsError(f"{path} holds tensors that are neither the network's nor the score's; calibrate again.")
     network = net if isinstance(net, nn.Module) else _network(net or label.net, label, state, path)
     _fit(network, state, len(label.classes), path)
-    for name, tensor in (state | learnt).items():
-        if not tensor.isfinite().all():
-            raise MacsError(f"{path} holds weights that are not finite ({name}); calibrate another network.")
+    _refuse_infinite(state, path, "weights that are not finite ({}); calibrate another network.")
+    _refuse_infinite(learnt, path, "a score with numbers that are not finite ({}); fit and calibrate it again.")
     fill(network, state)
     if isinstance(network, nets.Net):
         network.preparation = label.preparation
     network.eval()
     outputs = count_outputs(network, label.preparation.size)
     if outputs != len(label.classes):
-        raise MacsError(
-            f"{path} names {len(label.classes)} classes, but its network tells {outputs} apart; save it anew."
-        )
-    scorer = _filled(scorer, learnt, network, label.preparation.size, path)
+        raise MacsError(f"{path} names {len(label.classes)} classes, but its network has {outputs}; save it again.")
+    filled = _filled(unfitted, learnt, network, label.preparation.size, path)
     return Detector(
-        network, scorer, label.classes, label.recipe, label.preparation, label.calibration, reference, label.choice
+        network, filled, label.classes, label.recipe, label.preparation, label.calibration, reference, label.choice
     )
 
 
 def _reference(label: DetectorLabel, confidences: "Tensor | None", path: str | Path) -> Reference | None:
-    """The calibration confidences, held to what the label says of them."""
+    """The calibration confidences, checked against the label."""
     import torch
 
     ranked = label.calibration.ranked
@@ -138,12 +136,12 @@ def _reference(label: DetectorLabel, confidences: "Tensor | None", path: str | P
         or confidences.shape != (sum(ranked),)
         or not all(part.isfinite().all() and (part.diff() >= 0).all() for part in confidences.split(list(ranked)))
     ):
-        raise MacsError(f"{path} holds calibration confidences that macs did not write; calibrate anew.")
+        raise MacsError(f"{path} holds calibration confidences that macs did not write; calibrate again.")
     return Reference(confidences.numpy(), np.array(ranked, np.int64))
 
 
 def _score(label: DetectorLabel, given: "Score | str | None", path: str | Path) -> "Score":
-    """The score that a label names, not fitted yet; one of the user's own is the one given."""
+    """The score that a label names, not fitted yet; a user's own score is the given one."""
     from macs import scores
 
     if given is None and ":" in label.score:
@@ -152,16 +150,16 @@ def _score(label: DetectorLabel, given: "Score | str | None", path: str | Path) 
             f"in Python, --score {label.score} on the command line."
         )
     try:
-        found = scores.get(label.score if given is None else given, **label.settings)
+        score = scores.get(label.score if given is None else given, **label.settings)
     except (MacsError, TypeError, ValueError) as error:
         raise MacsError(f"Cannot make the score {label.score} of {path}: {error}") from None
-    if scores.name_of(found) != label.score:
-        raise MacsError(f"{path} was calibrated with the score {label.score}, not with {scores.name_of(found)}.")
-    return found
+    if scores.name_of(score) != label.score:
+        raise MacsError(f"{path} was calibrated with the score {label.score}, not with {scores.name_of(score)}.")
+    return score
 
 
 def _filled(score: "Score", tensors: "dict[str, Tensor]", network: "nn.Module", size: int, path: str | Path) -> "Score":
-    """A copy of the score with its tensors, tried on one black image: forged ones may have any type and shape."""
+    """A copy of the score with its tensors, tried on a black image: forged ones may have any type and shape."""
     import torch
 
     from macs import scores
@@ -169,7 +167,7 @@ def _filled(score: "Score", tensors: "dict[str, Tensor]", network: "nn.Module", 
 
     if {name for name in tensors if name.rpartition(".")[2] != scores.NETWORK} != score.tensor_names:
         names = ", ".join(sorted(score.tensor_names)) or "none"
-        raise MacsError(f"{path} does not fit {score.written}, whose tensors are {names}; calibrate anew.")
+        raise MacsError(f"{path} does not fit {score.written}, whose tensors are {names}; calibrate again.")
     if not tensors:
         return score
     filled = replace(score)
@@ -178,13 +176,14 @@ def _filled(score: "Score", tensors: "dict[str, Tensor]", network: "nn.Module", 
     try:
         scores.answer(scores.ready(filled, network), outputs)
     except (RuntimeError, IndexError, ValueError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise MacsError(f"{path} holds a score that does not fit its network: {reason}; calibrate anew.") from None
+        raise MacsError(
+            f"{path} holds a score that does not fit its network: {first_line(error)}; calibrate again."
+        ) from None
     return filled
 
 
 def _network(name: str, label: DetectorLabel, state: "dict[str, Tensor]", path: str | Path) -> "nn.Module":
-    """A network by its name, built only once the weights are seen to fit: a forged name could ask for a giant one."""
+    """A network by its name, built only after its weights are found to fit: a forged name could ask for a giant one."""
     import torch
 
     from macs import nets
@@ -203,7 +202,7 @@ def _network(name: str, label: DetectorLabel, state: "dict[str, Tensor]", path: 
 
 
 def counts_in(config: Any) -> Iterator[int]:
-    """The numbers of layers in a network's configuration, each of which would be built."""
+    """The numbers of layers that a network's configuration asks for."""
     for key, value in config.items() if isinstance(config, dict) else ():
         counts = value if isinstance(value, list) else [value]
         if re.search("layer|depth|block|stage", str(key)):
@@ -212,7 +211,7 @@ def counts_in(config: Any) -> Iterator[int]:
 
 
 def _fit(network: "nn.Module", state: "dict[str, Tensor]", classes: int, path: str | Path) -> None:
-    """Refuse weights that are not exactly the network's."""
+    """Refuse weights whose names, shapes or types are not exactly the network's."""
     from macs import nets
     from macs.nets._checkpoints import misfit
 
@@ -230,53 +229,59 @@ def _fit(network: "nn.Module", state: "dict[str, Tensor]", classes: int, path: s
         raise MacsError(f"{path} does not fit {nets.name_of(network)} with {classes} classes: {wrong}.")
 
 
+def _refuse_infinite(tensors: "dict[str, Tensor]", path: str | Path, sentence: str) -> None:
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise MacsError(f"{path} holds {sentence.format(name)}")
+
+
 def read(path: str | Path) -> tuple[DetectorLabel, bytes]:
-    """The label and the content of a detector file, whole and unchanged since it was written."""
+    """The label and the content of a detector file that is complete and unchanged since it was written."""
     path = input_file(path, "detector", "make one with: macs calibrate")
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            start = 8 + int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(start - 8 if start <= min(size, LONGEST_HEADER) else 0))
-            label = json.loads(header.pop("__metadata__", {}).get("macs", "{}"))
+            header, start = read_header(file)
+            label = json.loads(label_text(header) or "{}")
+            header.pop("__metadata__", None)
             whole = size == start + max(entry["data_offsets"][1] for entry in header.values())
             file.seek(0)
             content = file.read() if whole else b""
     except OSError as error:
         raise MacsError(f"Cannot read {path}: {reason(error)}.") from None
-    except Exception:  # what was cut short or overwritten is a random text: it fails in any way at all
+    except Exception:  # a damaged header can raise anything
         raise _damaged(path) from None
     recognise(label, path)
     if not whole:
         raise MacsError(f"{path} is damaged: it was cut short or added to; copy it again.")
-    told = label.pop("sha256", None)
-    if told != checksum(label, header, memoryview(content)[start:]):
+    recorded = label.pop("sha256", None)
+    if recorded != checksum(label, header, memoryview(content)[start:]):
         raise MacsError(f"{path} was changed after it was saved: its checksum does not match; copy it again.")
     return read_label(label, path), content
 
 
 def _damaged(path: str | Path) -> MacsError:
-    return MacsError(f"{path} is damaged or no detector; copy it again, or make one with: macs calibrate.")
+    return MacsError(f"{path} is damaged or not a detector; copy it again, or make one with: macs calibrate.")
 
 
 def detector_path(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
-    """A path to save a detector to, refused before the work that makes one."""
+    """A path to save a detector to, checked before the work."""
     if Path(path).suffix != ".safetensors":
         raise MacsError(f"Cannot save a detector as {path}: the name must end in .safetensors.")
     return output_file(path, inputs)
 
 
-def onnx_path(path: str | Path) -> Path:
-    """A path to export to, once what that needs is there."""
+def onnx_path(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
+    """A path to export to, checked before the work, as are the packages that exporting needs."""
     if missing := [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]:
-        raise MacsError(f"To export takes {', '.join(missing)}: pip install 'macs-ood[onnx]'.")
+        raise MacsError(f"Exporting needs {', '.join(missing)}: pip install 'macs-ood[onnx]'.")
     if Path(path).suffix != ".onnx":
         raise MacsError(f"Cannot export to {path}: the name must end in .onnx.")
-    return output_file(path)
+    return output_file(path, inputs)
 
 
 def allowed_drop(points: float) -> float:
-    """Points that 8 bits may cost, if they are such: a number that is none would allow everything."""
+    """The points that 8 bits may cost, or an error if it is no such number: NaN would allow everything."""
     return Span(0, 100).hold("The points that 8 bits may cost", points)
 
 
@@ -288,6 +293,6 @@ def checksum(label: dict[str, Any], header: dict[str, Any], tensors: bytes | mem
 
 
 def _parts(content: bytes) -> tuple[dict[str, Any], bytes]:
-    """A safetensors file is the length of its header in 8 bytes, the header as JSON, and the tensors' bytes."""
-    end = 8 + int.from_bytes(content[:8], "little")
-    return json.loads(content[8:end]), content[end:]
+    """The header of a safetensors file and the bytes of its tensors."""
+    header, start = read_header(io.BytesIO(content))
+    return header, content[start:]

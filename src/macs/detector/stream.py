@@ -1,4 +1,4 @@
-"""Verdicts for files in bounded memory: threads decode a little ahead of the network, and rows go out as they come."""
+"""Verdicts for any number of files in bounded memory: threads decode a little ahead of the network."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -17,7 +17,7 @@ from macs.detector.judge import Judge
 from macs.detector.paths import Item, find_images
 from macs.detector.verdicts import Prediction, predictions
 
-AHEAD = 2  # batches that may be decoded or waiting while one is used
+AHEAD = 2  # batches that are decoded in advance
 
 
 class Picture(NamedTuple):
@@ -32,7 +32,7 @@ def predict_files(
     """One row per image, in the order in which the paths give them."""
     if not isinstance(paths, str | Path | Iterable):
         raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
-    thresholds = judge.thresholds(threshold)  # here, so that a mistake is raised now and not by the first row
+    thresholds = judge.thresholds(threshold)  # here, so that a mistake is raised now and not with the first row
     return _rows(judge, paths, thresholds)
 
 
@@ -51,13 +51,13 @@ def _rows(
 
 
 def decoded(paths: str | Path | Iterable[str | Path], preparation: Preparation) -> Iterator[Picture]:
-    """The images that the paths name, in order; each is a task of its own, so that a few large ones use every core."""
+    """The images that the paths name, in order; each is decoded as its own task, so that large ones use every core."""
     read = partial(decode, preparation=preparation)
     return map_ahead(read, find_images(paths), threads=DECODERS.workers, ahead=AHEAD * batch_at(preparation.size))
 
 
 def decode(item: Item, preparation: Preparation) -> Picture:
-    """The pixels of an image, or the reason why it has none."""
+    """The pixels of an image, or the reason why it cannot be read."""
     try:
         return Picture(item.name, item.read(preparation))
     except MacsError as error:

@@ -1,9 +1,9 @@
-"""What a detector says of images: verdicts for a batch of arrays, predictions for files, and the false-alarm rate.
+"""A detector's output: verdicts for arrays of images, rows for files, and control of the false discovery rate.
 
 A verdict is made in one of two ways, each with its own promise (docs/detector.md):
 
-    by the threshold    of ID images, a stated share is kept
-    by p-values         of the images reported OOD, an expected share of at most `fdr` are in truth ID
+    by the threshold    of new ID images, at least a stated share is kept
+    by p-values         of the images called OOD, the expected share that are in truth ID is at most `fdr`
 
 The second is the procedure of Benjamini and Hochberg (1995) over all images of a call. With p_(1) <= ... <= p_(m),
 
@@ -25,19 +25,19 @@ from numpy.typing import NDArray
 from macs.answers import Answers
 from macs.core.settings import Span
 
-ROUNDING = 1e-6  # p-values are float32: 5 of 100 shall reach a level of 0.05
+ROUNDING = 1e-6  # p-values are float32, and 5/100 must not exceed a level of 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class RankedAnswers(Answers):
-    """Answers with a p-value for each image: how an ID image would rank. NaN where there is nothing to rank among."""
+    """Answers with one p-value per image; NaN if the detector keeps no calibration confidences."""
 
     p_values: NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class Verdicts(RankedAnswers):
-    """One answer per image: its class, how sure the network is, its p-value, and whether it is OOD."""
+    """Predicted class, confidence, p-value and verdict per image."""
 
     is_ood: NDArray[np.bool_]
     classes: tuple[str, ...]
@@ -55,13 +55,13 @@ class Verdicts(RankedAnswers):
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One image: its class, confidence, p-value and verdict, or the reason why there are none."""
+    """A row of output: an image's class, confidence, p-value and verdict, or the reason why it has none."""
 
     path: str
     label: int | None = None
     name: str | None = None
     confidence: float | None = None
-    p_value: float | None = None  # None also where the detector keeps no calibration confidences
+    p_value: float | None = None  # None as well if the detector keeps no calibration confidences
     is_ood: bool | None = None
     reason: str = ""
 
@@ -79,17 +79,17 @@ def predictions(paths: Iterable[str], verdicts: Verdicts) -> Iterator[Prediction
 
 
 def shortest(value: np.float32) -> float:
-    """The number with the fewest digits that is the same float32."""
+    """The number with the fewest digits that rounds to the same float32."""
     return float(str(value))
 
 
 def false_discovery_level(fdr: float) -> float:
-    """The rate, if it is one that can be promised."""
+    """The rate, or an error if it is not between 0 and 1."""
     return Span(0, 1, open="both").hold("The false discovery rate", fdr)
 
 
 def highest_discovery(p_values: NDArray[np.float32], fdr: float) -> float:
-    """The largest p-value that is reported OOD (Benjamini-Hochberg); -1 where none is."""
+    """The largest p-value that is called OOD by Benjamini and Hochberg's procedure; -1 if none is."""
     if not len(p_values):
         return -1.0
     ascending = np.sort(p_values.astype(np.float64))
@@ -98,9 +98,9 @@ def highest_discovery(p_values: NDArray[np.float32], fdr: float) -> float:
 
 
 def control_false_discoveries(rows: Iterable[Prediction], fdr: float) -> Iterator[Prediction]:
-    """The same rows with verdicts by their p-values, once all are known.
+    """The same rows with verdicts by their p-values, which can only be made when all rows are known.
 
-    Until then they wait in a temporary file: however many there are, memory holds four bytes of each.
+    Until then the rows are in a temporary file, and memory holds four bytes per row.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
         p_values = array("f")

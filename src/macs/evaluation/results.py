@@ -24,8 +24,24 @@ class SetResult:
     draws: list[OODMetrics]
 
 
+class Printable:
+    """Results that are shown as tables: by rich in a terminal, and as plain text by `print`."""
+
+    def table(self, metrics: Sequence[str] | None = None) -> "RenderableType":
+        """The tables, with columns for these metrics or for the default ones."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `table`")
+
+    def __rich__(self) -> "RenderableType":
+        return self.table()
+
+    def __str__(self) -> str:
+        from macs.evaluation.tables import plain_text
+
+        return plain_text(self)
+
+
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Printable):
     """The numbers of one network, as shares in [0, 1]; print it for a table, `as_dict()` for everything."""
 
     id: str
@@ -79,17 +95,9 @@ class Evaluation:
 
         return evaluation_tables(self, metrics)
 
-    def __rich__(self) -> "RenderableType":
-        return self.table()
-
-    def __str__(self) -> str:
-        from macs.evaluation.tables import plain_text
-
-        return plain_text(self)
-
 
 @dataclass(frozen=True)
-class Ranking:
+class Ranking(Printable):
     """Several scores of one network, the best first by mean AUROC; print it for a table, `as_dict()` for everything.
 
     It compares scores on test sets: a score that is chosen by it must be measured on other sets.
@@ -126,14 +134,6 @@ class Ranking:
         from macs.evaluation.tables import ranking_table
 
         return ranking_table(self, metrics)
-
-    def __rich__(self) -> "RenderableType":
-        return self.table()
-
-    def __str__(self) -> str:
-        from macs.evaluation.tables import plain_text
-
-        return plain_text(self)
 
 
 def conventions(evaluation: Evaluation) -> dict[str, str]:

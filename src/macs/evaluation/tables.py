@@ -78,11 +78,11 @@ def benchmark_tables(result: "BenchmarkResult", metrics: Sequence[str] | None = 
     tables = []
     for evaluation in evaluations:
         table = _table(f"{benchmark.name}, score {evaluation.score}: full sets", columns)
-        of = {each.name: each for each in evaluation.sets}
+        by_name = {result_on_set.name: result_on_set for result_on_set in evaluation.sets}
         for group, names in benchmark.groups.items():
             for name in names:
-                values = (percent(of[name].full[m.name]) for m in columns)
-                table.add_row(escape(name), f"{of[name].images:,}", *values)
+                values = (percent(by_name[name].full[m.name]) for m in columns)
+                table.add_row(escape(name), f"{by_name[name].images:,}", *values)
             means = (percent(result.mean(evaluation, group, m.name)) for m in columns)
             table.add_row(f"[bold]{escape(group)} mean", "", *means)
             table.add_section()
@@ -110,10 +110,10 @@ def published_table(result: "BenchmarkResult") -> RenderableType:
     method_of = {method.lower(): method for method in published}
     rest = [method for method in published if method.lower() not in ours]
     for name in (*ours, *rest):
-        here = (percent(result.mean(ours[name], group, "auroc")) if name in ours else "" for group in groups)
+        computed = (percent(result.mean(ours[name], group, "auroc")) if name in ours else "" for group in groups)
         values = published.get(method_of.get(name.lower(), ""), {})
-        there = (f"{values[group]:.2f}" if group in values else "" for group in groups)
-        table.add_row(escape(name), *here, *there)
+        printed = (f"{values[group]:.2f}" if group in values else "" for group in groups)
+        table.add_row(escape(name), *computed, *printed)
     return table
 
 

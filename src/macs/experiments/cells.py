@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.core.files import write_atomically, write_text
 from macs.core.version import __version__
 from macs.data import ImageSet
@@ -183,7 +183,7 @@ class Cell:
     def net(self, held: "Held") -> "nn.Module":
         """The trained network, on the best device."""
         from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        from safetensors.torch import load
 
         from macs import nets
         from macs.core.devices import best_device
@@ -194,10 +194,9 @@ class Cell:
                 net = nets.load(file, self.spec.net, len(self.spec.classes))
             else:  # it may be of a class that only the caller can build
                 net = copy.deepcopy(start)
-                net.load_state_dict(load_file(file))
+                net.load_state_dict(load(file.read_bytes()))
         except (MacsError, SafetensorError, RuntimeError, OSError) as error:
-            reason = str(error).splitlines()[0].rstrip(".")
-            raise MacsError(f"Cannot read {file} ({reason}); delete its folder to train it again.") from None
+            raise MacsError(f"Cannot read {file} ({first_line(error)}); delete its folder to train it again.") from None
         return net.to(best_device())
 
 

@@ -10,7 +10,6 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import safetensors.torch
@@ -20,7 +19,9 @@ from torch import Tensor, nn
 from macs.core.console import tell, warn
 from macs.core.errors import MacsError
 from macs.core.files import input_file, kind_of, output_file, reason, user_path, write_atomically
-from macs.data.preparation import DEFAULT, NORMALISATIONS, Normalisation, Preparation
+from macs.core.headers import label_text, read_header
+from macs.core.settings import from_dict
+from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
 from macs.nets._library import PRETRAINED, LibraryNet
 from macs.nets._names import build, library_of
 from macs.nets._network import Net, is_ours, name_of, preparation_of, require_net
@@ -30,7 +31,6 @@ from macs.nets._weights import remember_origin
 RUN_FILE = "net.safetensors"  # the network of a run folder
 LIBRARY_FILES = ("model.safetensors", "pytorch_model.bin")  # in folders as timm and transformers write them
 FORMAT, VERSION = "macs-net", 3
-LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors itself
 DAMAGED = "is damaged or not a checkpoint; copy or download it again"
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "ema", "model_ema", "state_dict_ema")
 State = dict[str, Tensor]
@@ -55,24 +55,15 @@ class WeightsLabel:
 
     @classmethod
     def from_json(cls, values: Any) -> "WeightsLabel":
-        """A label from the JSON that `save` wrote; a TypeError or a MacsError for anything else."""
-        if not isinstance(values, dict):
-            raise TypeError(values)
-        names, preparation, normalisation = (
-            values.pop(key, None) for key in ("class_names", "preparation", "normalisation")
-        )
-        names = [] if names is None else names
-        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            raise TypeError(names)
-        prepared = None if preparation is None else Preparation.from_dict(preparation)
-        if normalisation is not None:  # files before version 3 have no preparation
-            prepared = DEFAULT.normalised(Normalisation(**normalisation))
-        label = cls(**values, class_names=tuple(names), preparation=prepared)
-        if not isinstance(label.config, dict | None):
-            raise TypeError(label.config)
-        numeric = type(label.classes) in (int, NoneType) and type(label.dropout) in (float, NoneType)
-        if not (isinstance(label.name, str) and numeric and label.format == FORMAT and type(label.version) is int):
-            raise TypeError(values)
+        """A label from the JSON that `save` wrote; a MacsError says what is wrong with anything else."""
+        given = {key: value for key, value in values.items() if value is not None} if isinstance(values, dict) else {}
+        if (normalisation := given.pop("normalisation", None)) is not None:  # files before version 3: no preparation
+            if not isinstance(normalisation, dict) or normalisation.keys() != {"mean", "std"}:
+                raise MacsError("The normalisation must have the keys mean, std.")
+            given["preparation"] = normalisation
+        label = from_dict(cls, given)
+        if label.name is None or label.format != FORMAT:
+            raise MacsError(f"A label needs a name and the format {FORMAT}.")
         return label
 
 
@@ -123,8 +114,8 @@ def load(
     its own weights. If a library's weights are for other classes, their last layer is replaced by one that is drawn
     from `seed`.
     """
-    if _is_word(path) and (found := library_of(name or "")):
-        adapter, model = found
+    if _is_word(path) and (in_library := library_of(name or "")):
+        adapter, model = in_library
         source, label = PRETRAINED, WeightsLabel()
         state = adapter.pretrained(model, None if preparation is None else preparation.size)
     else:
@@ -214,7 +205,8 @@ def _read(path: Path) -> tuple[WeightsLabel, State]:
     """The label and the tensors of a file; tensors that cannot be weights are refused."""
     try:
         if path.suffix == ".safetensors":
-            label, state = _label(path), safetensors.torch.load_file(path)
+            # From bytes: safetensors itself opens only files whose names are UTF-8.
+            label, state = _label(path), safetensors.torch.load(path.read_bytes())
         else:
             label, state = WeightsLabel(), _state_dict(torch.load(path, map_location="cpu", weights_only=True), path)
     except MacsError:
@@ -247,14 +239,12 @@ def _unfit_kind(value: Tensor) -> str:
 
 
 def _label(path: Path) -> WeightsLabel:
-    """The label in the header of a safetensors file: 8 bytes that hold the length, then as much JSON."""
+    """The label in the header of a safetensors file."""
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
         try:
-            header = json.loads(file.read(length) if length <= LARGEST_HEADER else b"")
-            text = header.get("__metadata__", {}).get("macs")
+            text = label_text(read_header(file)[0])
             values = None if text is None else json.loads(text)
-        except (AttributeError, TypeError, ValueError, RecursionError):
+        except (ValueError, RecursionError):
             raise MacsError(f"{path} {DAMAGED}.") from None
     if text is None:
         return WeightsLabel()
@@ -265,7 +255,7 @@ def _label(path: Path) -> WeightsLabel:
         raise MacsError(f"{path} was written by a newer macs; upgrade to read it.")
     try:
         return WeightsLabel.from_json(values)
-    except (TypeError, MacsError):
+    except MacsError:
         raise MacsError(f"{path} has a label that macs did not write: {text:.200}.") from None
 
 

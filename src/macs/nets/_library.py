@@ -100,7 +100,7 @@ class LibraryNet(Net):
 
 def last_linear(module: nn.Module) -> nn.Linear | None:
     """The linear layer that was defined last; None if there is none."""
-    return next((each for each in reversed([*module.modules()]) if isinstance(each, nn.Linear)), None)
+    return next((layer for layer in reversed([*module.modules()]) if isinstance(layer, nn.Linear)), None)
 
 
 def library(package: str, extra: str) -> Any:
@@ -130,7 +130,7 @@ def building(name: str) -> Iterator[None]:
 def no_such_model(name: str, model: str, known: Sequence[str]) -> MacsError:
     """The error for a model that a library does not have; its hundreds of others are not listed."""
     near = get_close_matches(model, known, n=3)
-    hint = f"did you mean {' or '.join(f'{name}/{each}' for each in near)}?" if near else "check its name."
+    hint = f"did you mean {' or '.join(f'{name}/{model}' for model in near)}?" if near else "check its name."
     return MacsError(f"There is no network called {quoted(f'{name}/{model}')} among {name}'s {len(known):,}; {hint}")
 
 

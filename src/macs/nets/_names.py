@@ -99,14 +99,17 @@ def library_of(name: str) -> tuple[type[LibraryNet], str] | None:
 
 def usual_preparation(name: str) -> Preparation:
     """How pictures are prepared for a new network of this name; the default for a user's own."""
-    found = library_of(name)
-    return DEFAULT if found is None else found[0].usual_preparation(found[1])
+    if in_library := library_of(name):
+        adapter, model = in_library
+        return adapter.usual_preparation(model)
+    return DEFAULT
 
 
 def _find(name: str) -> tuple[Callable[..., nn.Module], list[Any], str]:
     """The class or function of a name, its numbers or model, and a hint on how to write the name correctly."""
-    if found := library_of(name):
-        return found[0], [found[1]], f"write {' or '.join(found[0].examples)}"
+    if in_library := library_of(name):
+        adapter, model = in_library
+        return adapter, [model], f"write {' or '.join(adapter.examples)}"
     if ":" in name:
         return net[name], [], "it must be an nn.Module, or a function that makes one, called with classes=... alone"
     family, *numbers = name.split("-")

@@ -66,7 +66,7 @@ def _timm(model: str) -> tuple[Any, Any]:
     name, dot, tag = model.partition(".")
     if not timm.is_model(name):
         raise no_such_model("timm", model, timm.list_models())
-    known = [each.partition(".")[2] for each in timm.list_pretrained(f"{name}.*")]
+    known = [full_name.partition(".")[2] for full_name in timm.list_pretrained(f"{name}.*")]
     if dot and tag not in known:
         raise unknown(f"version of timm/{name}", tag, known or ["none"])
     return timm, timm.get_pretrained_cfg(model)

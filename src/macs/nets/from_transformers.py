@@ -35,17 +35,17 @@ class TransformersNet(LibraryNet):
         preparation = self.usual_preparation(model).at_size(size) if config is None else Preparation(size or 1)
         if config is None:
             with downloading(f"hf/{model}", "configuration"):
-                found = transformers.AutoConfig.from_pretrained(model, trust_remote_code=False)
+                built_from = transformers.AutoConfig.from_pretrained(model, trust_remote_code=False)
         with building(f"hf/{model}"):
             if config is not None:
-                found = transformers.AutoConfig.for_model(**config)
-            found.num_labels = classes
-            found.architectures = found.architectures or []  # transformers takes None for an error
-            if size is not None and hasattr(found, "image_size"):
-                found.image_size = size
-            wrapped = transformers.AutoModelForImageClassification.from_config(found, trust_remote_code=False)
+                built_from = transformers.AutoConfig.for_model(**config)
+            built_from.num_labels = classes
+            built_from.architectures = built_from.architectures or []  # transformers takes None for an error
+            if size is not None and hasattr(built_from, "image_size"):
+                built_from.image_size = size
+            wrapped = transformers.AutoModelForImageClassification.from_config(built_from, trust_remote_code=False)
         super().__init__(f"hf/{model}", classes, wrapped, last_linear(wrapped), preparation)
-        self.config = {key: value for key, value in found.to_diff_dict().items() if key not in UNUSED}
+        self.config = {key: value for key, value in built_from.to_diff_dict().items() if key not in UNUSED}
 
     def forward(self, pixels: Tensor) -> Tensor:
         logits: Tensor = self.wrapped(pixel_values=self.normalise(pixels)).logits

@@ -91,7 +91,7 @@ def find_in_detector(judge: Judge, test: ImageSet, ood: Mapping[str, ImageSet], 
     judge.check_fit(test, ood)
     verdicts = [judge.predict(images, progress=progress) for images in (test, *ood.values())]
     record = judge.calibrated
-    kept = [1 - float(each.is_ood.mean()) for each in verdicts]
+    kept = [1 - float(on_set.is_ood.mean()) for on_set in verdicts]
     return Findings(*_measured(test, ood, verdicts, record.score), detector=DetectorRecord(record, kept))
 
 
@@ -100,8 +100,8 @@ def _measured(
 ) -> tuple[Judged, list[Judged], Evaluation]:
     """The sets with their answers, and the metrics; the first answers are those of the known set."""
     known, *unknown = (
-        Judged(each.predictions, each.confidences, title, images)
-        for each, (title, images) in zip(answers, [(test.name, test), *ood.items()], strict=True)
+        Judged(on_set.predictions, on_set.confidences, title, images)
+        for on_set, (title, images) in zip(answers, [(test.name, test), *ood.items()], strict=True)
     )
     confidences = {judged.title: judged.confidences for judged in unknown}
     numbers = measure(test.name, known.predictions == test.labels, known.confidences, confidences, score=score)

@@ -1,4 +1,4 @@
-"""Scores: one file each, from what a network says of an image to one confidence.
+"""Scores: from a network's outputs for an image to one confidence; one file per score.
 
 Convention: a confidence is higher for ID, and `confidence >= tau` is ID (MaCS paper, Eq. 2).
 
@@ -8,7 +8,7 @@ Convention: a confidence is higher for ID, and `confidence >= tau` is ID (MaCS p
     macs.scores.get("msp+vim").fit(macs.scores.know(net, train, held_out))
 
 A new score is one new file here whose class is registered with `@score("name")`. Its fields are its settings; its
-docstring says whose their defaults are.
+docstring says where their defaults come from.
 """
 
 from macs.answers import Answers, joined

@@ -1,4 +1,4 @@
-"""From a network and a score to an answer for each image."""
+"""From a network and a score to one answer per image."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from macs.scores._score import Score, confidence_of
 def ask(
     net: nn.Module, images: ImageSet, score: str | Score, precision: str = "auto", progress: bool = False
 ) -> Answers:
-    """One pass over a set. A score that is fitted must be so already."""
+    """The answers for a set, from one pass. A score that needs fitting must be fitted already."""
     answers, left_out = ask_all(net, images, {"": get(score)}, precision, progress)
     if left_out:
         raise MacsError(left_out[""])
@@ -29,7 +29,7 @@ def ask(
 def ask_all(
     net: nn.Module, images: ImageSet, scores: Mapping[str, Score], precision: str = "auto", progress: bool = False
 ) -> tuple[dict[str, Answers], dict[str, str]]:
-    """One pass over a set for all scores; those that fail are left out with the reason and cost the others nothing."""
+    """The answers of all scores, from one pass over a set; scores that fail are left out, with the reason."""
     network = nets.weights_hash(net) if any(score.bound_to for score in scores.values()) else ""
     parts: dict[str, list[Answers]] = {name: [] for name in scores}
     answers: dict[str, Answers] = {}
@@ -60,7 +60,7 @@ def ask_all(
 
 
 def answer(score: Score, outputs: Outputs) -> Answers:
-    """What a score makes of a batch."""
-    found = confidence_of(score, outputs)
-    confidences = found.detach().to("cpu", torch.promote_types(found.dtype, torch.float32))
-    return Answers(outputs.logits.argmax(dim=1).cpu().numpy(), confidences.numpy())
+    """The answers of a score for a batch."""
+    confidences = confidence_of(score, outputs).detach()
+    on_cpu = confidences.to("cpu", torch.promote_types(confidences.dtype, torch.float32))
+    return Answers(outputs.logits.argmax(dim=1).cpu().numpy(), on_cpu.numpy())

@@ -18,19 +18,19 @@ from macs.inference import Outputs, outputs_of
 from macs.scores._score import Known, Score
 from macs.scores.combined import MOST, held_out_of
 
-LIMIT = 10_000  # training images: enough for every score here, and a fifth of the cost of CIFAR's 50,000
-FEW = 8  # images that show which layer is the last, and whether its features have both signs
-Train = ImageSet | Callable[[], ImageSet | None] | None  # a function is called only if a score needs the images
+LIMIT = 10_000  # training images that scores are fitted to: a fifth of CIFAR's, and enough for every score here
+FEW = 8  # images that are passed through a network to find its last layer and the signs of its features
+Train = ImageSet | Callable[[], ImageSet | None] | None  # a function is called only if a score needs its images
 
 
 class Fitted(NamedTuple):
-    """Scores that are ready, those that are not with the reason, and what some of the former were fitted to."""
+    """The result of `fit_all`."""
 
-    scores: dict[str, Score]
-    left_out: dict[str, str]
-    train: str
+    scores: dict[str, Score]  # those that are ready to use
+    left_out: dict[str, str]  # score -> the reason why it cannot be used
+    train: str  # name and number of the training images that scores were fitted to
     images: int
-    held_out: str
+    held_out: str  # name and number of the images that sums were standardised on
     held_out_images: int
 
 
@@ -46,21 +46,21 @@ def fit_all(
     precision: str = "auto",
     progress: bool = False,
 ) -> Fitted:
-    """Fit the scores that need it from one pass over training images; what cannot be fitted is left out.
+    """Fit the scores that need it, from one pass over training images; scores that cannot be fitted are left out.
 
-    A score that is fitted already stays as it is. Test images only show which layer of the network is the last. Sums
-    are standardised on `held_out`, ID images that the network was not trained on; where there are none, on some of the
-    training images, which their parts are then not fitted to.
+    A score that is fitted already stays as it is. Test images only serve to find the last layer of the network. Sums
+    are standardised on `held_out`, ID images that the network was not trained on; if there are none, on some of the
+    training images, to which the parts of the sums are then not fitted.
     """
 
     def fetched(images: Train, what: str) -> ImageSet | None:
         try:
-            found = images() if callable(images) else images
+            fetched_images = images() if callable(images) else images
         except MacsError as error:
             raise MacsError(f"Scores that are fitted need {what}: {error}") from None
-        if found is test:
+        if fetched_images is test:
             raise MacsError(f"Scores are never fitted to the test images {test.name}; give {what}.")
-        return found
+        return fetched_images
 
     @cache
     def layer() -> Known:
@@ -74,19 +74,19 @@ def fit_all(
         return know(net, images, limit=limit, seed=seed, precision=precision, progress=progress)
 
     @cache
-    def apart() -> Known:
+    def with_held_out() -> Known:
         images = fetched(held_out, "held-out ID images")
         if images is None:
             return training().divided(held_out_of(len(training())), seed)
         return _holding_out(layer(), net, images, seed, precision, progress)
 
     def known_to(score: Score) -> Known:
-        if score.needs("held-out images") and apart().source:  # held out of the training images
-            return apart()
+        if score.needs("held-out images") and with_held_out().source:  # held out of the training images
+            return with_held_out()
         known = training() if score.needs("training images") else layer()
         if not score.needs("held-out images"):
             return known
-        return replace(known, held_out=apart().held_out, held_out_source=apart().held_out_source)
+        return replace(known, held_out=with_held_out().held_out, held_out_source=with_held_out().held_out_source)
 
     ready, left_out = {}, {}
     source, count, out_source, out_count = "", 0, "", 0
@@ -116,12 +116,12 @@ def know(
     precision: str = "auto",
     progress: bool = False,
 ) -> Known:
-    """What a network says of at most `limit` training images (0: all), drawn at random, and its last layer.
+    """A network's outputs for at most `limit` training images (0: all), drawn at random, and its last layer.
 
-    Sums of scores also need ID images that are held out from training, of which at most 1,000 are taken.
+    Sums of scores also need held-out ID images, of which at most 1,000 are used.
     """
     if limit < 0:
-        raise MacsError(f"The number of training images must be 0, for all, or more, not {limit}.")
+        raise MacsError(f"The number of training images must be 0 (for all) or more, not {limit}.")
     if train is None:
         if held_out is None:
             raise MacsError("There are neither training images nor held-out images to fit a score to; give some.")
@@ -162,7 +162,7 @@ def _outputs(net: nn.Module, images: ImageSet, precision: str, progress: bool) -
 
 @torch.no_grad()
 def last_layer(net: nn.Module, images: ImageSet) -> Known:
-    """The last layer alone, for scores that need no training images; a few images show which layer that is."""
+    """The last layer alone, for scores that need no training images; a few images are used to find it."""
     pixels = to_float(torch.from_numpy(np.array(images.pixels[:FEW])), device_of(net))
     was_training = net.training
     try:
@@ -174,10 +174,10 @@ def last_layer(net: nn.Module, images: ImageSet) -> Known:
         net.train(was_training)
     if not fits:
         raise MacsError(
-            f"The last linear layer of {nets.name_of(net)} does not give its logits, so its features cannot be scored; "
-            "use a score of the logits."
+            f"The last linear layer of {nets.name_of(net)} does not compute its logits, so its features cannot be "
+            "scored; use a score of the logits."
         )
-    weight = head.weight.detach().float().clone()  # the network may go on learning
+    weight = head.weight.detach().float().clone()  # a copy, since the network may be trained further
     return Known(
         logits=weight.new_empty(0, len(weight)),
         features=weight.new_empty(0, head.in_features),
@@ -190,20 +190,20 @@ def last_layer(net: nn.Module, images: ImageSet) -> Known:
 
 
 def negative_share(features: Tensor) -> float:
-    """The share of negative features in the sum of all absolute values."""
+    """The share of the negative features in the sum of all absolute values."""
     total = float(features.abs().sum())
     return float(-features.clamp(max=0).sum()) / total if total else 0.0
 
 
 def ready(score: Score, net: nn.Module, network: str = "") -> Score:
-    """The score, on the network's device; refused where it is not fitted, or fitted to another network.
+    """The score on the network's device; an error if it is not fitted, or is fitted to another network.
 
-    `network` is the hash of the network's weights, where it is known already.
+    `network` is the hash of the network's weights, if it is known already.
     """
     if not score.fitted:
         raise MacsError(f"{score!r} has to be fitted first, to this network and its {score.fitted_to}.")
     if score.bound_to and score.bound_to != (network or nets.weights_hash(net)):
         raise MacsError(
-            f"{score!r} is fitted to another network, or to other weights, than this {nets.name_of(net)}; fit it anew."
+            f"{score!r} is fitted to another network or to other weights than this {nets.name_of(net)}; fit it again."
         )
     return score.to(device_of(net))

@@ -1,4 +1,4 @@
-"""A Gaussian for each class with one covariance in common: what both Mahalanobis scores measure distances in."""
+"""One Gaussian per class with a common covariance, by which both Mahalanobis scores measure distances."""
 
 from typing import NamedTuple
 
@@ -7,13 +7,13 @@ from torch import Tensor
 
 from macs.core.errors import MacsError
 
-# Share of the largest variance below which a direction is left out, as in a pseudo-inverse: spread there is a millionth
-# of the largest, and rounding of float32 features would drown it.
+# Directions whose variance is a smaller share of the largest one are left out, as in a pseudo-inverse: there, the
+# rounding of float32 features is larger than their spread.
 FLAT = 1e-12
 
 
 class Gaussians(NamedTuple):
-    """Squared distances are measured after whitening, S^-1 = A A^T, and around the mean, where rounding costs least."""
+    """Squared distances are computed after whitening, S^-1 = A A^T, of centred features, where rounding is smallest."""
 
     centre: Tensor  # D, mean of all features
     whiten: Tensor  # D x R, the matrix A
@@ -35,7 +35,9 @@ def fit_gaussians(features: Tensor, labels: Tensor) -> Gaussians:
     variances, axes = torch.linalg.eigh(deviations.T @ deviations / len(wide))
     kept = variances > FLAT * variances[-1]
     if not kept.any():
-        raise MacsError(f"{len(wide)} training images of {len(classes)} classes show no spread to measure; give more.")
+        raise MacsError(
+            f"{len(wide)} training images of {len(classes)} classes have no spread within classes; give more."
+        )
     whiten = axes[:, kept] / variances[kept].sqrt()
     centre = wide.mean(0)
     return Gaussians(centre.to(features), whiten.to(features), ((means - centre) @ whiten).to(features))

@@ -15,10 +15,10 @@ def available() -> list[str]:
 
 
 def get(name: str | Score | type[Score], **settings: Any) -> Score:
-    """A new score by its name, with settings; a score stays as it is.
+    """A new score by its name, with settings; a `Score` is returned as it is.
 
-    "module:Class" is a score of your own, and "msp+vim" a sum, whose settings go to the parts that have them, or to one
-    part alone: `get("ash+scale", ash={"percentile": 95})`.
+    "module:Class" is a score of your own. "msp+vim" is a sum: a setting goes to all parts that have it, or to a single
+    part, as in `get("ash+scale", ash={"percentile": 95})`.
     """
     if isinstance(name, str) and PLUS in name:
         name = _sum_called(name)
@@ -30,9 +30,9 @@ def get(name: str | Score | type[Score], **settings: Any) -> Score:
     if not (isinstance(chosen, type) and issubclass(chosen, Score)):
         raise MacsError(f"{name} is not a score: it must be a subclass of macs.scores.Score.")
     called, own = (name_of(name), name.settings) if isinstance(name, Score) else (name, {})
-    for each in settings:
-        if each not in chosen.setting_names():
-            raise unknown(f"setting of {called}", each, chosen.setting_names() or ["none"])
+    for key in settings:
+        if key not in chosen.setting_names():
+            raise unknown(f"setting of {called}", key, chosen.setting_names() or ["none"])
     try:
         with blamed(chosen):
             return chosen(**own | settings)
@@ -41,20 +41,20 @@ def get(name: str | Score | type[Score], **settings: Any) -> Score:
 
 
 def get_all(names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Score]:
-    """Several scores by their names. A setting goes to those that have it; one that none has is an error."""
-    found = {name: get(name) for name in names}
-    there = sorted({each for one in found.values() for each in one.accepts})
+    """Several scores by their names. A setting goes to all scores that have it; a setting that none has is an error."""
+    by_name = {name: get(name) for name in names}
+    accepted = sorted({setting for score in by_name.values() for setting in score.accepts})
     for key in settings:
-        if key not in there:
-            raise unknown(f"setting of {', '.join(found)}", key, there or ["none"])
+        if key not in accepted:
+            raise unknown(f"setting of {', '.join(by_name)}", key, accepted or ["none"])
     return {
-        name: get(each, **{key: value for key, value in settings.items() if key in each.accepts})
-        for name, each in found.items()
+        name: get(score, **{key: value for key, value in settings.items() if key in score.accepts})
+        for name, score in by_name.items()
     }
 
 
 def name_of(given: Score) -> str:
-    """The name to get such a score by: "knn", "msp+vim", or "module:Class" for one that is not ours."""
+    """The name by which `get` makes such a score: "knn", "msp+vim", or "module:Class" for a user's own."""
     return given.name if isinstance(given, Combined) else registered_name(given)
 
 

@@ -10,8 +10,8 @@
     confidence(x) = log sum_k exp(W h' + b)_k        in (-inf, inf)
 
 Djurisic, Bozanic, Ashok, Liu: Extremely Simple Activation Shaping for Out-of-Distribution Detection, ICLR 2023. p = 90
-for ASH-S is what their code sets for ImageNet; for CIFAR-10 and CIFAR-100 it sets 95. For the others it sets nothing,
-and p = 65 is the default of its functions.
+for ASH-S is the value in their code for ImageNet; for CIFAR-10 and CIFAR-100 it is 95. For the other two, their code
+has no such values, and p = 65 is the default of its functions.
 """
 
 from collections.abc import Mapping
@@ -30,16 +30,16 @@ Percentile = Annotated[float, Span(0, 100)]
 
 
 def kept(features: Tensor, percentile: float) -> tuple[Tensor, Tensor]:
-    """The largest features of each image, N x n, and where they are; of equal ones the first."""
+    """The largest features of each image, N x n, and their positions; of equal features the first is taken."""
     count = max(1, features.shape[1] - round(features.shape[1] * percentile / 100))
-    if torch.compiler.is_compiling():  # ONNX has no stable sort, but its TopK takes the first of equal ones
+    if torch.compiler.is_compiling():  # ONNX has no stable sort, but its TopK takes the first of equal values
         return features.topk(count, dim=1)
     ordered, where = features.sort(dim=1, descending=True, stable=True)
     return ordered[:, :count], where[:, :count]
 
 
 def sharpening(features: Tensor, largest: Tensor) -> Tensor:
-    """exp(s / t), N x 1; 1 where an image has no features at all."""
+    """exp(s / t), N x 1; 1 for an image whose features are all 0."""
     smallest = torch.finfo(features.dtype).tiny
     return (features.sum(1, keepdim=True) / largest.sum(1, keepdim=True).clamp(min=smallest)).exp()
 
@@ -58,7 +58,7 @@ class ASH(Score):
         return {"weight": known.weight, "bias": known.bias}
 
     def shaped(self, features: Tensor, largest: Tensor) -> Tensor:
-        """What the kept features become, N x n."""
+        """The new values of the features that are kept, N x n."""
         return largest * sharpening(features, largest)
 
     def confidence(self, outputs: Outputs) -> Tensor:

@@ -3,10 +3,10 @@
     confidence(x) = 1/J * sum_j (c_j(x) - mean_j) / std_j        in (-inf, inf)
 
 c_j is the confidence of part j; mean_j and std_j are its mean and standard deviation over ID images that no part was
-fitted to. Without them the part with the largest numbers would decide alone.
+fitted to. Without standardising, the part with the largest numbers would decide alone.
 
-Held-out images should be new to the network as well. It is surer of images that it was trained on: their MSP, for
-example, scatters less, so that MSP would weigh more.
+The network should not have been trained on the held-out images. It is more confident on training images: their MSP, for
+example, varies less, so that MSP would get too large a weight.
 """
 
 from collections import Counter
@@ -22,19 +22,19 @@ from macs.inference import Outputs
 from macs.scores._score import Known, Need, Score, confidence_of, registered_name
 
 PLUS = "+"
-FEWEST = 20  # images that a standard deviation can be measured on
-MOST = 1000  # images: both moments are then known to a few percent
+FEWEST = 20  # images for a usable standard deviation
+MOST = 1000  # images, which give mean and standard deviation to a few percent
 
 
 def held_out_of(images: int) -> int:
-    """How many of so many images are held out: a quarter, and no more than are of use."""
+    """The number of images to hold out of so many: a quarter, at most MOST."""
     return min(MOST, images // 4)
 
 
 def enough_held_out(images: int, purpose: str) -> None:
-    """Refuse too few images for what they are held out for."""
+    """Refuse too few held-out images; `purpose` begins the sentence."""
     if images < FEWEST:
-        raise MacsError(f"{purpose} takes at least {FEWEST} held-out ID images, and there are {images}; give more.")
+        raise MacsError(f"{purpose} takes at least {FEWEST} held-out ID images, but there are {images}; give more.")
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Combined(Score):
         if len(self.parts) < 2:
             raise MacsError("A sum takes two scores or more; write it like msp+vim.")
         if twice := [name for name, count in Counter(map(registered_name, self.parts)).items() if count > 1]:
-            raise MacsError(f"{twice[0]} stands twice in {self.name}; name each score once.")
+            raise MacsError(f"{twice[0]} occurs twice in {self.name}; name each score once.")
         reads = "features" if any(part.reads == "features" for part in self.parts) else "logits"
         object.__setattr__(self, "reads", reads)
 
@@ -72,8 +72,8 @@ class Combined(Score):
         enough_held_out(len(held), f"To standardise {self.name}")
         fitted = replace(self)
         fitted._hold(part.fit(known) for part in self.parts)
-        found = fitted.confidences(held).detach().cpu().double()  # not every GPU has float64
-        mean, std = found.mean(1), found.std(1, correction=0)
+        confidences = fitted.confidences(held).detach().cpu().double()  # not every GPU has float64
+        mean, std = confidences.mean(1), confidences.std(1, correction=0)
         for part, centre, spread in zip(self.parts, mean, std, strict=True):
             if not (centre.isfinite() and 0 < spread < torch.inf):
                 raise MacsError(
@@ -84,7 +84,7 @@ class Combined(Score):
         return fitted._keep(learnt, known.network)
 
     def confidences(self, outputs: Outputs) -> Tensor:
-        """Those of the parts as they are, J x N."""
+        """The confidences of the parts, not standardised, J x N."""
         return torch.stack([confidence_of(part, outputs) for part in self.parts])
 
     def confidence(self, outputs: Outputs) -> Tensor:
@@ -100,12 +100,12 @@ class Combined(Score):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those of the parts, by their names."""
+        """The settings of each part, by its name."""
         return {registered_name(part): part.settings for part in self.parts if part.settings}
 
     @property
     def accepts(self) -> list[str]:
-        return sorted({*self.settings, *(each for part in self.parts for each in part.accepts)})
+        return sorted({*self.settings, *(setting for part in self.parts for setting in part.accepts)})
 
     @property
     def tensor_names(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""Deep nearest neighbours: how near the features lie to those of ID training images.
+"""Deep nearest neighbours: the distance of the features to those of ID training images.
 
     confidence(x) = -r_k,    r_k = || u - u_(k) ||,    u = f / ||f||        in [-2, 0]
 
@@ -6,8 +6,8 @@ u_(k) is the k-th nearest in the bank, which holds the training images' unit fea
 of them, drawn at random, or as many centres of clusters (spherical k-means).
 
 Sun, Ming, Zhu, Li: Out-of-Distribution Detection with Deep Nearest Neighbors, ICML 2022. k = 50 is theirs for CIFAR-10
-with all 50,000 training images; they show that the choice matters little. They also draw smaller banks at random, with
-a k that shrinks alike; k-means is ours.
+with all 50,000 training images; they show that the choice matters little. They also draw smaller banks at random, and
+reduce k in proportion; k-means is ours.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ from macs.inference import Outputs
 from macs.scores import Known, Score, score
 
 SEED = 0
-ROUNDS = 10  # of k-means; the bank needs points that cover the features well, and not the best clusters there are
-ROWS = 4096  # points whose products with all centres are in memory at once
+ROUNDS = 10  # of k-means: the bank has to cover the features well, for which the best clusters are not needed
+ROWS = 4096  # points that are compared with all centres at a time
 
 
 @score("knn")
@@ -47,7 +47,7 @@ class KNN(Score):
         return {"vectors": clustered(points, bank) if self.reduce == "kmeans" else bank}
 
     def confidence(self, outputs: Outputs) -> Tensor:
-        k = min(self.k, len(self.vectors))  # of fewer than k images, the farthest
+        k = min(self.k, len(self.vectors))  # with fewer than k images, the farthest one
         # Between unit vectors ||u - v||^2 = 2 - 2 u.v, so the nearest have the largest products.
         products = (normalize(outputs.features) @ self.vectors.T).topk(k, sorted=False).values.amin(1)
         return -(2 - 2 * products).clamp(min=0).sqrt()

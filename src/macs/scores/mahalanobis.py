@@ -1,4 +1,4 @@
-"""Mahalanobis: how near the features lie to the nearest class, in units of the spread within classes.
+"""Mahalanobis: the distance of the features to the nearest class, in units of the spread within classes.
 
     confidence(x) = max_c -(f - mu_c)^T S^-1 (f - mu_c)        in (-inf, 0]                    (Lee et al., Eq. 1 and 2)
 
@@ -6,7 +6,7 @@ f are the features before the last layer, mu_c the mean of class c and S the cov
 training images.
 
 Lee, Lee, Lee, Shin: A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks,
-NeurIPS 2018. Without their perturbed inputs and their weighted sum over layers, which are tuned on OOD images.
+NeurIPS 2018. We leave out their perturbed inputs and weighted sum over layers, which are tuned on OOD images.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Mahalanobis(Score):
 
     def learn(self, known: Known) -> Mapping[str, Tensor]:
         if known.labels is None:
-            raise MacsError(f"{type(self).__name__} is fitted class by class and the training images have no labels.")
+            raise MacsError(f"{type(self).__name__} is fitted class by class, but the training images have no labels.")
         return fit_gaussians(known.features, known.labels)._asdict()
 
     def confidence(self, outputs: Outputs) -> Tensor:

@@ -1,4 +1,4 @@
-"""Maximum logit: as MSP, without the softmax, which forgets how large the logits are.
+"""Maximum logit: like MSP, but without the softmax, which discards the size of the logits.
 
     confidence(x) = max_k z_k        in (-inf, inf)
 

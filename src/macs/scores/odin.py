@@ -1,4 +1,4 @@
-"""ODIN: the softmax at a high temperature, after a small step of the pixels towards the network's own answer.
+"""ODIN: the softmax at a high temperature, after a small step of the pixels towards the network's own prediction.
 
     S_k(x; T) = exp(z_k / T) / sum_j exp(z_j / T)                                               (Liang et al., Eq. 1)
     x' = x - eps * sign(-grad_x log S_y(x; T)),    y = argmax_k z_k                             (Liang et al., Eq. 2)
@@ -8,9 +8,9 @@ Liang, Li, Srikant: Enhancing The Reliability of Out-of-distribution Image Detec
 T = 1000 is theirs throughout; eps = 0.0014 is theirs for a DenseNet on CIFAR-10 and most OOD sets. They tune eps on OOD
 images for each network and OOD set (for their Wide ResNet on CIFAR-10 it is 0 to 0.0014); we do not.
 
-The step is eps in pixels of [0, 1], in every channel. Theirs is too: they move normalised inputs, by eps / std. As in
-their code, pixels may leave [0, 1] by eps. It costs a pass back and two forth, always in float32: bf16 would round so
-small a step away.
+The step is eps for pixels in [0, 1], in every channel. So is theirs, which moves normalised inputs by eps / std. As in
+their code, pixels may leave [0, 1] by eps. It costs one backward and two forward passes, always in float32: in bf16 so
+small a step would be lost in rounding.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from macs.core.settings import Span
 from macs.inference import Outputs
 from macs.scores import Score, score
 
-ROWS = 64  # images in a pass: a gradient needs every layer's activations at once
+ROWS = 64  # images per pass: a gradient needs the activations of all layers at once
 
 
 @score("odin")
@@ -43,7 +43,7 @@ class ODIN(Score):
             return self._log_softmax(net, moved).exp()
 
     def _slope(self, net: nn.Module, pixels: Tensor) -> Tensor:
-        """grad_x log S_y(x; T); in evaluation mode no image's answer depends on another's pixels."""
+        """grad_x log S_y(x; T) for all images at once: in evaluation mode, outputs do not depend on other images."""
         with torch.inference_mode(False), torch.enable_grad():
             pixels = pixels.clone().requires_grad_()
             return torch.autograd.grad(self._log_softmax(net, pixels).sum(), pixels)[0]

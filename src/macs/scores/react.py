@@ -1,4 +1,4 @@
-"""ReAct: energy after the features are cut off at a height that ID images seldom reach.
+"""ReAct: energy after the features are clipped at a value that the features of ID images seldom exceed.
 
     h' = min(h, c),    confidence(x) = log sum_k exp(W h' + b)_k        in (-inf, inf)
 

@@ -1,9 +1,9 @@
-"""Relative Mahalanobis: how much nearer the features lie to a class than to the training images as a whole.
+"""Relative Mahalanobis: how much closer the features are to a class than to the training images as a whole.
 
     confidence(x) = -min_c [ MD_c(x) - MD_0(x) ]        in (-inf, inf)
 
 MD_c is the squared Mahalanobis distance to class c (see mahalanobis.py), MD_0 that to one Gaussian with the mean and
-covariance of all training images, which takes away what an image shares with no class in particular.
+covariance of all training images, which removes what is common to all classes.
 
 Ren, Fort, Liu, Roy, Padhy, Lakshminarayanan: A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection,
 2021. It has no settings.

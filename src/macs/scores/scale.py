@@ -5,8 +5,8 @@
 s is the sum of an image's features, t that of its largest (1 - p/100) D.
 
 Xu, Chen, Franchi, Yao: Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement, ICLR 2024.
-p = 85 is the value in their configuration, for ImageNet. It can also choose among other values by validation outliers;
-we do not.
+p = 85 is the value in their configuration for ImageNet. Their code can also choose among other values on validation
+outliers; ours does not.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""Virtual-logit matching: the logits, weighed against the part of the features that training images hardly use.
+"""Virtual-logit matching: the energy, less the norm of the features outside the principal space of training images.
 
     o = -W^+ b                                                  the origin, where all logits are 0
     r(x) = || R^T (f - o) ||                                    norm outside the principal space of training features
-    alpha = sum_i max_k z_ik / sum_i r(x_i)                     over training images, so that both are alike in size
+    alpha = sum_i max_k z_ik / sum_i r(x_i)                     over training images, so that both have the same size
     confidence(x) = log sum_k exp(z_k) - alpha r(x)             in (-inf, inf)
 
 alpha r is the logit of an extra, virtual class. Its softmax probability, the paper's score, falls as the confidence
@@ -27,7 +27,7 @@ from macs.scores import Known, Score, score
 
 
 def principal_dimensions(features: int) -> int:
-    """How many dimensions the principal space of so many features has."""
+    """The number of dimensions of the principal space, for so many features."""
     if features >= 2048:
         return 1000
     return 512 if features >= 768 else features // 2

@@ -150,6 +150,9 @@ def goal(findings: Findings) -> str:
         macs = findings.rows["macs"]
         shown_rows += [("MaCS with MSP", macs, "msp"), ("MaCS, score chosen on validation", macs, macs.best_score)]
     shown_rows += [("best of the papers' methods on the test sets", best, best.best_score)]
+    if "plain" in findings.rows:
+        plain = findings.rows["plain"]
+        shown_rows += [("no training, score chosen on validation", plain, plain.best_score)]
     lines = [
         [label, found.row.title, how, shown(found.estimate("auroc", how)), shown(found.estimate("fpr95", how)),
          gap_shown(findings.difference(found.row.name, "fpr95", how, "msp")), shown(found.accuracy)]

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
 from torch import nn
 
 from macs import methods, nets
@@ -111,8 +112,8 @@ def run(
     """
     train = load_images(spec.train, spec.preparation, root, held)
     outliers, validation, validation_outliers = (
-        None if each is None else load_images(each, spec.preparation, root, held)
-        for each in (spec.outliers, spec.validation, spec.validation_outliers)
+        None if data is None else load_images(data, spec.preparation, root, held)
+        for data in (spec.outliers, spec.validation, spec.validation_outliers)
     )
     net, method = load_start(spec, held), methods.build(spec.method, spec.recipe.options)
     held_out = (validation, validation_outliers)
@@ -152,7 +153,8 @@ def _train(
     fabric = Fabric(
         accelerator=device.type,
         devices=1 if device.index is None else [device.index],
-        precision="bf16-mixed" if bf16 else "32-true",
+        # As an object: by its name, Lightning would print a line about it.
+        plugins=MixedPrecision("bf16-mixed", device.type) if bf16 else None,
     )
     model, optimizer = fabric.setup(net, tuning.optimizer(device))
 

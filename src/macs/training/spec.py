@@ -23,6 +23,7 @@ from macs.data.preparation import Preparation
 from macs.data.spec import MEMORY, DataSpec
 from macs.training.recipe import Recipe
 
+DEEPEST = 100  # parts of a key in a recipe file
 RANDOM = "random"  # the source of starting weights drawn from a seed
 # Fields of Recipe that older records lack; at their defaults they do not make another training.
 LATER = (
@@ -160,7 +161,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     """The tables of a recipe file."""
     path = input_file(path, "recipe")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return _tables(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
         raise MacsError(f"Cannot read the recipe {path}: it is not text in UTF-8.") from None
     except RecursionError:
@@ -169,6 +170,12 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise MacsError(f"Cannot read the recipe {path}: {reason(error)}.") from None
     except ValueError as error:  # not TOML, or a number with thousands of digits
         raise MacsError(f"Cannot read the recipe {path}: {str(error).split(';')[0]}.") from None
+
+
+def _tables(text: str) -> dict[str, Any]:
+    if any(line.partition("=")[0].count(".") > DEEPEST for line in text.splitlines()):
+        raise RecursionError  # the time that tomllib takes grows with the square of a key's parts
+    return tomllib.loads(text)
 
 
 def located(path: str | Path, error: MacsError) -> MacsError:

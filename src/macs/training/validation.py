@@ -58,8 +58,8 @@ def validation_on(
                 f"{methods.name_of(method)} detects with {method.score}, which is fitted after the training; leave the "
                 "validation outliers out."
             )
-    for each in (images, outliers):
-        if each is not None and each.size != train.size:
-            sizes = f"{train.name} is {train.size} pixels wide and {each.name} {each.size}"
+    for held_out in (images, outliers):
+        if held_out is not None and held_out.size != train.size:
+            sizes = f"{train.name} is {train.size} pixels wide and {held_out.name} {held_out.size}"
             raise MacsError(f"Training and validation images must have one size, but {sizes}; load both at the same.")
     return Validation(images, outliers)

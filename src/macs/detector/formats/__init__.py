@@ -1,10 +1,10 @@
-"""The formats in which rows of verdicts are written, each as the rows come: one file per format.
+"""Output formats for rows of verdicts, which are written as they come: one file per format.
 
     @output_format("tsv", suffix=".tsv")
     def write_tsv(rows: Iterable[Prediction], file: TextIO) -> None: ...
 
-A format of text is given an open file; one that is `binary` is given the path of a file to write. A new format is one
-new file here, or anywhere on your path as `--format mine:write_tsv`.
+The function of a text format gets an open file; that of a `binary` format gets the path of the file to write. A new
+format is one new file here, or anywhere on your path as `--format mine:write_tsv`.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,21 +29,21 @@ class OutputFormat:
     suffix: str  # of files in this format
     write: Callable[..., None]
     binary: bool = False
-    needs: str = ""  # a package that has to be installed, which the extra of the same name as the format does
+    needs: str = ""  # a package that must be installed; our extra with the name of the format installs it
 
     @property
     def __wrapped__(self) -> Callable[..., None]:
         return self.write
 
     def check(self, out: Path | None) -> None:
-        """Refuse what cannot be written."""
+        """Refuse a format that cannot be written here."""
         if self.binary and out is None:
             raise MacsError(f"The format {self.name} is written to a file; name one with --out.")
         if self.needs and find_spec(self.needs) is None:
             raise MacsError(f"The format {self.name} needs {self.needs}: pip install 'macs-ood[{self.name}]'.")
 
     def write_stream(self, rows: "Iterable[Prediction]", file: TextIO) -> None:
-        """All rows to an open text file, perhaps standard output."""
+        """Write all rows to an open text file, perhaps standard output."""
         if self.write.__module__.startswith("macs."):
             self.write(rows, file)
         else:
@@ -51,7 +51,7 @@ class OutputFormat:
                 self.write(rows, file)
 
     def write_file(self, rows: "Iterable[Prediction]", path: Path) -> None:
-        """All rows into a file."""
+        """Write all rows to a file."""
         if self.binary:
             self.write(rows, path)
         else:
@@ -65,7 +65,7 @@ formats: Registry[OutputFormat] = Registry("macs.detector.formats", "output form
 def output_format(
     name: str, *, suffix: str, binary: bool = False, needs: str = ""
 ) -> Callable[[Callable[..., None]], OutputFormat]:
-    """Make the decorated function a format."""
+    """Register the decorated function as a format."""
 
     def add(write: Callable[..., None]) -> OutputFormat:
         return formats(name)(OutputFormat(name, suffix, write, binary, needs))
@@ -74,21 +74,21 @@ def output_format(
 
 
 def choose_format(wanted: str | None, out: Path | None, terminal: bool) -> OutputFormat:
-    """The format asked for, else the one that the file's name says, else a table on a terminal and CSV elsewhere."""
+    """The wanted format, else that of the file's suffix, else a table on a terminal and CSV elsewhere."""
     if wanted is None and out is not None:
-        suffixes = {each.suffix: name for name, each in formats.entries().items()}
+        suffixes = {entry.suffix: name for name, entry in formats.entries().items()}
         if out.suffix not in suffixes:
             endings = ", ".join(sorted(suffixes))
-            raise MacsError(f"{out} does not say its format; end it in {endings}, or give --format.")
+            raise MacsError(f"{out} has no suffix of a known format; let it end in {endings}, or give --format.")
         wanted = suffixes[out.suffix]
     name = wanted or ("table" if terminal else "csv")
     chosen = formats[name]
     if not isinstance(chosen, OutputFormat):
-        raise MacsError(f"{name} is no output format; decorate a function with @output_format(...).")
+        raise MacsError(f"{name} is not an output format; decorate a function with @output_format(...).")
     chosen.check(out)
     return chosen
 
 
 def values_of(row: "Prediction") -> list[Any]:
-    """The fields of a row, its texts such that any encoding of Unicode can write them."""
+    """The fields of a row, with characters escaped that UTF-8 cannot encode."""
     return [whole(value) if isinstance(value, str) else value for value in astuple(row)]

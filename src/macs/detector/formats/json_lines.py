@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @output_format("jsonl", suffix=".jsonl")
 def write_json_lines(rows: "Iterable[Prediction]", file: TextIO) -> None:
     for row in rows:
-        told = dict(zip(COLUMNS, values_of(row), strict=True))
-        if row.confidence is not None and not math.isfinite(row.confidence):  # JSON has no word for it
-            told["confidence"] = None
-        print(json.dumps(told), file=file)
+        values = dict(zip(COLUMNS, values_of(row), strict=True))
+        if row.confidence is not None and not math.isfinite(row.confidence):  # JSON has no infinity and no NaN
+            values["confidence"] = None
+        print(json.dumps(values), file=file)

@@ -1,4 +1,4 @@
-"""Parquet, written a group of rows at a time."""
+"""Parquet, written one group of rows at a time."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +10,7 @@ from macs.detector.formats import COLUMNS, output_format, values_of
 if TYPE_CHECKING:
     from macs.detector.verdicts import Prediction
 
-ROW_GROUP = 10_000  # rows in memory
+ROW_GROUP = 10_000  # rows that are in memory at a time
 
 
 @output_format("parquet", suffix=".parquet", binary=True, needs="pyarrow")

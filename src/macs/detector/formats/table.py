@@ -1,4 +1,4 @@
-"""A table for people: lines of fixed width; the path, of which nobody knows the width in advance, comes last."""
+"""A table for people, in columns of fixed width; the path comes last, since its width is not known in advance."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TextIO

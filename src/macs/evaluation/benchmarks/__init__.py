@@ -19,7 +19,7 @@ from macs.core.registry import Registry
 from macs.data import ImageSet, Preparation
 from macs.data.lists import base_of
 from macs.data.loading import data_root
-from macs.evaluation.results import Evaluation, Ranking
+from macs.evaluation.results import Evaluation, Printable, Ranking
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,7 +61,7 @@ class Benchmark:
         known = name == self.id
         return ImageSet.from_list(
             file,
-            root=base_of(file, [folder / each for each in self.pictures]),
+            root=base_of(file, [folder / name for name in self.pictures]),
             classes=tuple(map(str, range(self.classes))) if known else (),
             labelled=known,
             name=name,
@@ -110,7 +110,7 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
-class BenchmarkResult:
+class BenchmarkResult(Printable):
     """A network on a benchmark, by one or more scores; print it for tables, `as_dict()` for everything."""
 
     benchmark: Benchmark
@@ -160,14 +160,6 @@ class BenchmarkResult:
         from macs.evaluation.tables import benchmark_tables
 
         return benchmark_tables(self, metrics)
-
-    def __rich__(self) -> "RenderableType":
-        return self.table()
-
-    def __str__(self) -> str:
-        from macs.evaluation.tables import plain_text
-
-        return plain_text(self)
 
 
 _registry: Registry[Benchmark] = Registry("macs.evaluation.benchmarks", "benchmark")
