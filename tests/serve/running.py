@@ -38,7 +38,7 @@ class Running:
                 self._found.put(json.loads(line))
         self._found.put(None)
 
-    def event(self, name: str, seconds: float = 60) -> dict[str, Any]:
+    def event(self, name: str, seconds: float = 300) -> dict[str, Any]:
         """The next event of this name in the log."""
         while (entry := self._found.get(timeout=seconds)) is not None:
             if entry["event"] == name:
