@@ -39,6 +39,9 @@ ELSEWHERE = {
     "report/history": "report/test_charts.py",
     **dict.fromkeys(("paper/estimate", "paper/setup", "paper/publish"), "paper/test_reproduction.py"),
     "paper/plots": "paper/test_reproduction.py",
+    # The study is tested from cells to documents.
+    **dict.fromkeys(("study/cells", "study/running", "study/publish"), "study/test_study_cells.py"),
+    **dict.fromkeys(("study/tables", "study/plots", "study/document"), "study/test_findings.py"),
     "paper/writing": "paper/test_comparison.py",
     "paper/scales": "paper/test_grid.py",
     # pytest wants every file of tests to have a name of its own.
