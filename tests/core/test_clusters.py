@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from macs.core import clusters
-from macs.core.clusters import connected, first_line, slots
+from macs.core.clusters import connected, slots
 from macs.core.errors import MacsError
 
 
@@ -32,7 +32,3 @@ def test_room_for_tasks() -> None:
         slots(ray, 9)
     with pytest.raises(MacsError, match="but a task needs 1 CPUs and 3 GPUs"):
         slots(ray, 1, gpus=3)
-
-
-def test_the_first_line_of_an_error() -> None:
-    assert first_line(ValueError("one.\ntwo.")) == "one" and first_line(ConnectionError()) == "ConnectionError"

@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 
 TRIES = 5  # of a task whose worker or machine is lost
 
@@ -36,11 +36,6 @@ def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
             f"There is no Ray cluster {where} ({first_line(error)}); check the address, or leave it out."
         ) from None
     return ray
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says first, without a full stop."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def slots(ray: Any, cpus: float, gpus: float = 0.0) -> int:

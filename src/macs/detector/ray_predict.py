@@ -20,8 +20,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from macs.core.clusters import TRIES, connected, first_line, slots
-from macs.core.errors import MacsError
+from macs.core.clusters import TRIES, connected, slots
+from macs.core.errors import MacsError, first_line
 from macs.core.files import output_folder, user_path, write_atomically
 from macs.core.version import __version__
 from macs.data.stores import SHARDS, found_in, is_url, store_of

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from macs.core.clusters import TRIES, connected, first_line, slots
+from macs.core.clusters import TRIES, connected, slots
 from macs.core.console import Terminal
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.core.version import __version__
 from macs.experiments.cells import Cell, Examination
 from macs.experiments.engine import Done
