@@ -70,7 +70,7 @@ def test_training_takes_place_on_that_device(
     def fabric(**arguments: Any) -> None:
         raise Asked(arguments["accelerator"], arguments["devices"])
 
-    monkeypatch.setattr("macs.training.loop.Fabric", fabric)
+    monkeypatch.setattr("macs.training.together.Fabric", fabric)
     macs.use_device(name)
     recipe = macs.Recipe(batch_out=0, precision="float32")
     with pytest.raises(Asked) as asked:
