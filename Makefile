@@ -33,7 +33,7 @@ lint: .venv/dev-installed
 	$(BIN)/lint-imports
 
 bench: .venv/dev-installed bench-peers
-	for script in pairs metrics scoring exported predicting photographs training memory; do PYTHONPATH=benchmarks $(BIN)/python benchmarks/$$script.py || exit 1; done
+	for script in pairs metrics scoring exported predicting photographs training memory serving; do PYTHONPATH=benchmarks $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 bench-peers: .venv-peers/installed
 	PYTHONPATH=benchmarks .venv-peers/bin/python benchmarks/peers.py
@@ -46,8 +46,9 @@ bench-peers: .venv-peers/installed
 
 .venv-peers/installed: pyproject.toml constraints.txt
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet -c constraints.txt -e . pytest scikit-learn torchmetrics pandas tqdm gdown
+	.venv-peers/bin/python -m pip install --quiet -c constraints.txt -e '.[onnx,serve]' pytest httpx 'tritonclient[http]' scikit-learn torchmetrics pandas tqdm gdown
 	.venv-peers/bin/python -m pip install --quiet --no-deps pytorch-ood==0.4.0 torchvision==0.29.2
+	-.venv-peers/bin/python -m pip install --quiet -c constraints.txt kserve  # its tests are skipped without it
 	touch $@
 
 .venv-runtime/installed: pyproject.toml constraints.txt runtime.txt

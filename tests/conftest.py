@@ -28,10 +28,10 @@ LONGEST = ("test_demo.py", "test_training.py", "test_your_model.py")  # files th
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONGEST)  # so that no process ends long after the others
-    if "architectures" not in config.option.markexpr:
-        for item in items:
-            if item.get_closest_marker("architectures"):
-                item.add_marker(pytest.mark.skip(reason="takes minutes; pytest -m architectures runs it"))
+    for marker in ("architectures", "cluster", "fuzz"):
+        for item in items if marker not in config.option.markexpr else []:
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=f"takes minutes; pytest -m {marker} runs it"))
     if not os.environ.get("MACS_DATA"):
         for item in items:
             if item.get_closest_marker("data"):

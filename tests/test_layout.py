@@ -39,6 +39,9 @@ ELSEWHERE = {
     "report/history": "report/test_charts.py",
     **dict.fromkeys(("paper/estimate", "paper/setup", "paper/publish"), "paper/test_reproduction.py"),
     "paper/plots": "paper/test_reproduction.py",
+    # The study is tested from cells to documents.
+    **dict.fromkeys(("study/cells", "study/running", "study/publish"), "study/test_study_cells.py"),
+    **dict.fromkeys(("study/tables", "study/plots", "study/document"), "study/test_findings.py"),
     "paper/writing": "paper/test_comparison.py",
     "paper/scales": "paper/test_grid.py",
     # pytest wants every file of tests to have a name of its own.
@@ -64,6 +67,14 @@ ELSEWHERE = {
     # What a score is chosen on.
     "data/unknowns": "detector/test_choosing.py",
     "answers": "scores/test_answers.py",
+    # What clients of the service see of several modules.
+    **dict.fromkeys(("serve/service", "serve/schema", "serve/documents", "serve/uploads"), "serve/test_app.py"),
+    "serve/logs": "serve/test_gate.py",
+    # Again files of tests whose names would be taken.
+    "serve/inference": "serve/test_open_inference.py",
+    "serve/metrics": "serve/test_service_metrics.py",
+    "serve/settings": "serve/test_serve_settings.py",
+    "cli/serve": "serve/test_serve_command.py",
 }
 MODULES = sorted(
     path.relative_to(SOURCE).with_suffix("").as_posix() for path in SOURCE.rglob("*.py") if path.name != "__init__.py"

@@ -210,7 +210,10 @@ def test_a_damaged_archive_without_a_checksum_is_fetched_anew(offer: Offer, site
     assert found(get("imagenet32", root, site.url)) == IMAGES["imagenet32"]
 
 
-@pytest.mark.parametrize("evil", [tar({"../evil": b"x"}), tar({}, "gz", special("evil", b"2", "/etc"))])
+EVIL = {"above": tar({"../evil": b"x"}), "link": tar({}, "gz", special("evil", b"2", "/etc"))}
+
+
+@pytest.mark.parametrize("evil", EVIL.values(), ids=EVIL)
 def test_an_evil_archive_writes_nothing(
     evil: bytes, offer: Offer, site: Site, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

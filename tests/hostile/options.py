@@ -24,6 +24,7 @@ GOOD = {
     "pretrain": f"pretrain {TRAINING} --run new",
     "report": "report run --ood unknown --out new.html",
     "reproduce": "reproduce table1 --checkpoint nowhere.pt --out new",
+    "serve": "serve nowhere.onnx --port 0",
     "sweep": f"sweep {TRAINING} --outliers outliers.npy --run new --margins 0.1",
 }
 

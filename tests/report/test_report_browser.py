@@ -1,6 +1,5 @@
 """The page in a real Chromium: the slider by keys and mouse, on a desk and on a phone, by day and by night."""
 
-import shutil
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,25 +9,10 @@ from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 from written import Written
 
+from chromium import NEEDED, complaints, started, visit
 from macs.report.page import percent
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no chromium with its chromedriver on the PATH"),
-]
+pytestmark = NEEDED
 
 # Colour, background and words of every element that holds text of its own and can be seen.
 TEXTS = """
@@ -58,27 +42,9 @@ return [...document.querySelectorAll("body *")].filter((element) => {
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    driver = started(tmp_path_factory.mktemp("chromium"))
     yield driver
     driver.quit()
-
-
-def visit(browser: webdriver.Chrome, written: Written, width: int = 1280, colours: str = "light") -> None:
-    window = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", window)
-    wishes = {"prefers-color-scheme": colours, "prefers-reduced-motion": "reduce"}
-    features = [{"name": name, "value": value} for name, value in wishes.items()]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    browser.get(written.path.as_uri())
-
-
-def complaints(browser: webdriver.Chrome) -> list[str]:
-    return [entry["message"] for entry in browser.get_log("browser")]
 
 
 def shown_by(browser: webdriver.Chrome) -> tuple[float, list[str]]:
@@ -95,7 +61,7 @@ def expected(written: Written, threshold: float) -> list[str]:
 
 
 def test_keys_move_the_threshold_and_every_number_follows(browser: webdriver.Chrome, written: Written) -> None:
-    visit(browser, written)
+    visit(browser, written.path.as_uri())
     slider = browser.find_element(By.ID, "slider")
     seen = [shown_by(browser)]
     for keys in ([Keys.ARROW_RIGHT] * 5, [Keys.HOME], [Keys.PAGE_UP] * 3, [Keys.PAGE_UP] * 2, [Keys.END]):
@@ -113,7 +79,7 @@ def test_keys_move_the_threshold_and_every_number_follows(browser: webdriver.Chr
 
 
 def test_the_mouse_moves_the_threshold_and_the_marks_in_the_plots(browser: webdriver.Chrome, written: Written) -> None:
-    visit(browser, written)
+    visit(browser, written.path.as_uri())
     slider = browser.find_element(By.ID, "slider")
     steps = int(slider.get_attribute("max"))
     for part in (0.2, 0.7):
@@ -137,7 +103,7 @@ def test_the_mouse_moves_the_threshold_and_the_marks_in_the_plots(browser: webdr
 def test_a_button_goes_to_its_threshold_and_the_pictures_say_what_happens_to_them(
     browser: webdriver.Chrome, written: Written
 ) -> None:
-    visit(browser, written)
+    visit(browser, written.path.as_uri())
     for words, least in (("keep 99%", 0.99), ("keep 90%", 0.9)):
         browser.find_element(By.XPATH, f"//button[contains(., '{words}')]").click()
         threshold, shares = shown_by(browser)
@@ -153,7 +119,7 @@ def test_a_button_goes_to_its_threshold_and_the_pictures_say_what_happens_to_the
 def test_nothing_sticks_out_and_every_word_can_be_read(
     browser: webdriver.Chrome, written: Written, width: int, colours: str
 ) -> None:
-    visit(browser, written, width, colours)
+    visit(browser, written.path.as_uri(), width, colours)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert browser.execute_script(STICKING_OUT) == []
     for ink, paper, words in browser.execute_script(TEXTS):
@@ -164,7 +130,7 @@ def test_nothing_sticks_out_and_every_word_can_be_read(
 
 
 def test_hostile_names_run_nothing_and_nothing_is_loaded(browser: webdriver.Chrome, written: Written) -> None:
-    visit(browser, written)
+    visit(browser, written.path.as_uri())
     assert browser.execute_script("return window.pwned") is None
     loaded = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
     assert [name for name in loaded if not name.startswith("data:")] == []

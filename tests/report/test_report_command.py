@@ -118,7 +118,7 @@ def test_what_the_report_is_about_is_not_overwritten(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images, listed = tmp_path / "noise.npy", tmp_path / "noise.txt"
-    Image.fromarray(noise(5, 1).pixels[0]).save(tmp_path / "0.png")
+    Image.fromarray(noise(5, 1).pixels[:1][0]).save(tmp_path / "0.png")
     listed.write_text("0.png\n")
     for path in (images, listed):
         assert "while it is read" in refused(capsys, "report", run, "--ood", path, "--out", path)

@@ -37,7 +37,7 @@ GROUPS = {  # the commands in the order in which a user needs them
     "Data": ("data",),
     "Train": ("pretrain", "finetune", "sweep"),
     "Measure": ("evaluate", "report"),
-    "Use": ("calibrate", "predict", "export", "inspect"),
+    "Use": ("calibrate", "predict", "export", "inspect", "serve"),
     "Paper": ("reproduce",),
     "Options": ("--help", "--version"),
 }

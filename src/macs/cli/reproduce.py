@@ -1,4 +1,4 @@
-"""`macs reproduce`: the tables and figures of the paper."""
+"""`macs reproduce`: the tables and figures of the paper, and those of our own study."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from macs.cli._app import (
     whole_number,
 )
 from macs.core.errors import MacsError
-from macs.core.files import kind_of, output_folder, user_path
+from macs.core.files import input_file, input_folder, kind_of, output_folder, user_path
 
 
 @app.command
@@ -34,6 +34,7 @@ def reproduce(
     outliers: str | None = None,
     val_outliers: str | None = None,
     checkpoint: Path | None = None,
+    cells: Path | None = None,
     epochs: Annotated[int | None, Parameter(converter=whole_number)] = None,
     epoch_size: Annotated[int | None, Parameter(converter=whole_number)] = None,
     lr: float | None = None,
@@ -51,11 +52,13 @@ def reproduce(
         macs reproduce all                             # rehearse on embedded digits
         macs reproduce table1 --scale full --dry-run   # how long the paper's protocol takes
         macs reproduce table1 --scale lab --ids cifar10 --checkpoint wrn.pt
+        macs reproduce study                           # our own comparison of methods, from its stored results
 
     Parameters
     ----------
     targets
-        table1 to table7, figure1, figure3, figure4, figure5, or all; several may be named.
+        table1 to table7, figure1, figure3, figure4, figure5, or all; several may be named. Or study, alone: the
+        comparison of docs/study.md, written from its cells; with --data and --checkpoint, missing cells are computed.
     scale
         full: the paper's protocol. lab: the real data that is on disk, with a reduced budget. smoke: embedded digits
         and tiny networks stand for everything.
@@ -74,7 +77,9 @@ def reproduce(
         Another set of outliers to choose the margin by [default: held out from the outliers].
     checkpoint
         Pretrained weights instead of a pretraining: one file for all networks, or a folder with files called like
-        cifar10-wrn-40-2.pt; networks without a file are pretrained.
+        cifar10-wrn-40-2.pt; networks without a file are pretrained. For the study, the classifier that all start from.
+    cells
+        For the study, the folder of its cells [default: study in a clone of the repository].
     epochs
         Epochs of fine-tuning [default: the scale's].
     epoch_size
@@ -93,6 +98,8 @@ def reproduce(
     from macs.paper.setup import Setup
 
     hardware.use()
+    if "study" in targets:
+        return _study(targets, out, cells, data, checkpoint, json)
     parts = chosen_parts(targets)
     if any(part.startswith("figure") for part in parts) and find_spec("matplotlib") is None and not dry_run:
         raise MacsError("Figures need matplotlib: pip install 'macs-ood[report]'.")
@@ -128,3 +135,24 @@ def reproduce(
     if failures:
         raise SystemExit(1)
     return None
+
+
+def _study(
+    targets: tuple[str, ...],
+    out: Path | None,
+    cells: Path | None,
+    data: Path | None,
+    checkpoint: Path | None,
+    json: bool,
+) -> None:
+    """The study from its cells; with a checkpoint, missing cells are computed first."""
+    from macs.study.publish import publish
+
+    if len(targets) > 1:
+        raise MacsError("The study is reproduced alone; name the paper's tables and figures in another command.")
+    if data is not None and checkpoint is None:
+        raise MacsError("To compute missing cells, give the classifier that all trainings start from as --checkpoint.")
+    checkpoint = None if checkpoint is None else input_file(checkpoint, "checkpoint")
+    cells = None if cells is None else input_folder(cells)
+    publication = publish(output_folder(out or Path("runs/reproduce/study")), cells, data, checkpoint)
+    show(str(publication), publication.as_dict(), json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,30 +20,42 @@ STRIP = 8  # a picture with sides of a larger ratio would take much memory if al
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
 
 
+class Undecodable(Exception):
+    """Why a picture cannot be read, in half a sentence."""
+
+
 def open_rgb(path: Path, enough: int = 0) -> Image.Image:
     """The first frame of a file as RGB, turned upright by its EXIF orientation.
 
     If `enough` pixels of the shorter side suffice, a JPEG is decoded at the smallest of 1/2, 1/4 and 1/8 of its size
     that leaves as many.
     """
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
     path = input_file(path, "image")  # reading a FIFO or a device could block for ever
     try:
-        with Image.open(path, formats=FORMATS) as image:
-            limit = Image.MAX_IMAGE_PIXELS
+        return decode_rgb(path, enough)
+    except Undecodable as error:
+        raise MacsError(f"Cannot read the image {path}: {error}; replace the file or remove it.") from None
+
+
+def decode_rgb(source: Path | BinaryIO, enough: int = 0, most: int | None = None) -> Image.Image:
+    """The same of a file or of bytes, whose pixels must not exceed `most`, else Pillow's limit."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    limit, whose = (most, "the limit") if most is not None else (Image.MAX_IMAGE_PIXELS, "Pillow's limit")
+    try:
+        with Image.open(source, formats=FORMATS) as image:
             if limit is None or image.width * image.height <= limit:
                 if enough:
                     image.draft(None, (enough, enough))
                 ImageOps.exif_transpose(image, in_place=True)  # or it would copy those that stand upright already
                 image.load()  # while the file is open: older versions of Pillow have not read an upright picture yet
                 return to_rgb(image)
-            why = f"its {image.width} x {image.height} pixels exceed Pillow's limit of {limit:,}"
+            why = f"its {image.width} x {image.height} pixels exceed {whose} of {limit:,}"
     except UnidentifiedImageError:
         why = f"it is not one of {', '.join(FORMATS)}"
     except Exception as error:  # decoders raise anything on a broken file: OSError, SyntaxError, struct.error...
         why = first_line(error)
-    raise MacsError(f"Cannot read the image {path}: {why}; replace the file or remove it.")
+    raise Undecodable(why.rstrip("."))
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -6,6 +6,7 @@ There is one implementation, so that training, evaluation and deployment cannot 
 
 from __future__ import annotations
 
+import io
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from macs.core import settings
 from macs.core.errors import MacsError
 from macs.core.settings import SIZE, Edge, Span
-from macs.data.pictures import fit, open_rgb, resized, to_rgb
+from macs.data.pictures import decode_rgb, fit, open_rgb, resized, to_rgb
 
 if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
     from PIL import Image
@@ -80,7 +81,16 @@ class Preparation:
 
     def read(self, path: Path) -> NDArray[np.uint8]:
         """The same of an image file."""
-        return self(open_rgb(path, DRAFT * self.resize if self.draft else 0))
+        return self(open_rgb(path, self._enough))
+
+    def decode(self, content: bytes, most: int) -> NDArray[np.uint8]:
+        """The same of the bytes of an image file, of at most `most` pixels; Undecodable says why it cannot be."""
+        return self(decode_rgb(io.BytesIO(content), self._enough, most))
+
+    @property
+    def _enough(self) -> int:
+        """Pixels of the shorter side at which a JPEG may be decoded; 0: all that it has."""
+        return DRAFT * self.resize if self.draft else 0
 
     def cut(self, picture: Image.Image, box: tuple[int, int, int, int]) -> NDArray[np.uint8]:
         """A box (left, top, right, bottom) of a picture, resized to the same square whatever its aspect ratio."""

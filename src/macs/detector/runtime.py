@@ -22,6 +22,8 @@ from macs.core.registry import unknown
 from macs.detector.calibration import Calibration
 from macs.detector.judge import Ask, Judge
 from macs.detector.label import DetectorLabel, read_label, recognise
+from macs.detector.onnx_tensors import tensors
+from macs.detector.reference import Reference
 from macs.detector.verdicts import RankedAnswers
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 OUTPUTS = ("label", "confidence", "p_value", "is_ood")
 UNSEALED = "?" * 64  # takes the place of the checksum until that is computed
+CONFIDENCES = "p_value.confidences"  # the tensor of the file that p-values are computed from
 CPU = "CPUExecutionProvider"
 
 
@@ -53,6 +56,8 @@ class Runtime(Judge):
         self.classes = self.label.classes
         self.preparation = self.label.preparation
         self.calibration: Calibration = self.label.calibration
+        self.sha256 = seal(content)
+        self.reference = reference_in(content, self.calibration)
 
     @contextmanager
     def asking(self) -> Iterator[Ask]:
@@ -118,6 +123,14 @@ def label_in(properties: dict[str, str], content: bytes, path: str | Path) -> De
     return read_label(label, path)
 
 
+def reference_in(content: bytes, calibration: Calibration) -> Reference | None:
+    """The calibration confidences that the file ranks images among; None where it keeps none."""
+    kept = tensors(content, [CONFIDENCES]).get(CONFIDENCES)
+    if kept is None or len(kept) != sum(calibration.ranked):
+        return None
+    return Reference(kept, np.array(calibration.ranked))
+
+
 def seal(content: bytes) -> str:
-    """The checksum of a file that has UNSEALED in its place."""
+    """The checksum of a file; of one that is to be sealed, with UNSEALED in its place."""
     return hashlib.sha256(content).hexdigest()

@@ -56,7 +56,7 @@ LAB = replace(
     name="lab",
     about="A reduced budget on the data that is on disk: differences from the paper mostly measure the budget.",
     pretraining=replace(PRETRAINING, epochs=4, epoch_size=10_000, batch_in=64, dropout=0.0),
-    finetuning=Recipe(epochs=1, epoch_size=2000, lr=0.005, dropout=0.0),
+    finetuning=Recipe(epochs=1, epoch_size=10_000, lr=0.005, dropout=0.0),
     validation=1000,
     limit=2000,
     complete=False,

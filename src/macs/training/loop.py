@@ -29,6 +29,7 @@ from macs.training.feed import feed
 from macs.training.journal import Journal
 from macs.training.progress import TrainingProgress
 from macs.training.recipe import PRETRAINING, Recipe
+from macs.training.recommended import resolved
 from macs.training.runs import Epoch, RunFolder
 from macs.training.sources import NOTHING, Held, load_images, load_start, spec_of
 from macs.training.spec import TrainingSpec
@@ -85,7 +86,7 @@ def finetune(
     """
     recipe = recipe or Recipe()
     if isinstance(method, str):
-        method = methods.build(method, recipe.options)
+        method = methods.build(*resolved(method, recipe.options))
     elif not isinstance(method, Method):
         raise MacsError(f"A method must be a name or a macs.methods.Method, not of type {type(method).__name__}.")
     elif recipe.options:

@@ -8,7 +8,7 @@ A TrainingSpec then records the images and weights that were really used.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ from macs.core.settings import EDGE, SIZE, Name, check
 from macs.data.preparation import NORMALISATIONS, Preparation, preparation_from
 from macs.data.spec import DataSpec
 from macs.training.recipe import FROM_LIBRARY, PRETRAINING, Recipe
+from macs.training.recommended import AUTO, resolved
 from macs.training.spec import RANDOM, Start, TrainingSpec, located, read_toml
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class TrainingOptions:
     openood-cifar100, kuangliu, imagenet, half, none; else oe."""
 
     method: Name = "macs"
-    """What a training step minimises: METHODS, or your own as module:Class."""
+    """What a training step minimises: auto (recommended; docs/study.md), METHODS, or your own as module:Class."""
 
     size: Annotated[int | None, EDGE] = None
     """Edge of the square images, in pixels [default: that of another library's network, else 32]."""
@@ -61,8 +62,12 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.method == AUTO:
+            method, settings = resolved(self.method, self.recipe.options)
+            object.__setattr__(self, "method", method)
+            object.__setattr__(self, "recipe", replace(self.recipe, options=settings))
         if ":" not in self.method and self.method not in METHODS:
-            raise unknown("method", self.method, METHODS)
+            raise unknown("method", self.method, [AUTO, *METHODS])
         if self.normalisation and self.normalisation not in NORMALISATIONS:
             raise unknown("normalisation", self.normalisation, list(NORMALISATIONS))
 

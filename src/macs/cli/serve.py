@@ -1,0 +1,105 @@
+"""`macs serve`."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from macs.cli._app import Whole, app
+from macs.cli._detectors import Provider
+from macs.core.console import tell
+from macs.core.errors import MacsError
+from macs.core.files import input_file
+from macs.core.settings import Span
+from macs.data.ahead import set_workers
+from macs.serve.settings import DEFAULT, ServeSettings
+
+PACKAGES = ("fastapi", "uvicorn", "httptools", "python_multipart", "prometheus_client", "onnxruntime")
+KEY = "MACS_API_KEY"
+
+
+@app.command
+def serve(
+    detector: Path,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: Whole = 8000,
+    settings: Annotated[ServeSettings, Parameter(name="*")] = DEFAULT,
+    api_key_file: Path | None = None,
+    provider: Provider = None,
+    threads: Whole | None = None,
+    workers: Whole | None = None,
+    net: str | None = None,
+    score: str | None = None,
+) -> None:
+    """Put a detector behind an HTTP address, without torch: verdicts, metrics, and a page for people.
+
+    Images go to POST /v1/predict, as files of a form, as JSON with base64, or as the body itself; /docs lists all
+    routes, of which /v2 speaks the Open Inference Protocol. The service is open to this machine only, unless --host
+    says otherwise; docs/deploy.md tells how to run it for others.
+
+        macs serve detector.onnx
+        curl --data-binary @cat.png -H 'Content-Type: image/png' http://127.0.0.1:8000/v1/predict
+
+    Parameters
+    ----------
+    detector
+        File from `macs export`, or from `macs calibrate`, which is exported first. When it changes, or on SIGHUP, it
+        is loaded again while requests go on; a broken one changes nothing.
+    host
+        Address to listen at; 0.0.0.0 for all of this machine's.
+    port
+        0 for any that is free.
+    api_key_file
+        File that holds the key which clients must send; else $MACS_API_KEY, if it is set.
+    threads
+        Threads of the network [default: one per core].
+    workers
+        Threads that decode images [default: one per core, at most 8].
+    net
+        A network of your own in a .safetensors file, as module:Class; only that is imported which is named here.
+    score
+        A score of your own, likewise.
+    """
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise MacsError(f"Serving needs {' and '.join(missing)}; pip install 'macs-ood[serve]'.")
+    from macs.serve.app import create_app
+    from macs.serve.logs import write_log
+    from macs.serve.server import address_of, bind
+    from macs.serve.server import serve as run
+
+    Span(0, 65535).hold("--port", port)
+    if threads is not None:
+        Span(1, 1024).hold("--threads", threads)
+    set_workers(workers)
+    key = api_key(api_key_file)
+    bound = bind(host, port)
+    write_log()
+    application = create_app(
+        detector,
+        settings=settings,
+        api_key=key,
+        providers=tuple(provider or ()),
+        threads=threads or 0,
+        net=net,
+        score=score,
+    )
+    tell(f"{detector} answers at {address_of(bound)}; Ctrl-C stops it.")
+    run(application, bound, settings)
+
+
+def api_key(file: Path | None) -> str | None:
+    """The key that clients must send; None where there is none. A file that holds nothing is a mistake."""
+    if file is None:
+        key = os.environ.get(KEY)
+        where = f"${KEY}"
+    else:
+        key = input_file(file, "key file").read_text(encoding="utf-8").strip()
+        where = str(file)
+    if key is not None and not key.strip():
+        raise MacsError(f"{where} holds no key; put one in, or leave it out.")
+    return key

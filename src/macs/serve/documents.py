@@ -1,0 +1,155 @@
+"""The OpenAPI document beyond what FastAPI derives from the routes, and /docs, a page made of it without scripts."""
+
+from typing import Any
+
+from jinja2 import Environment
+
+from macs.serve.schema import Failure
+
+SENTENCES = {
+    400: "the body is malformed",
+    401: "the API key is missing or wrong",
+    404: "there is no such model",
+    408: "the body did not arrive in time",
+    413: "too many bytes, images or pixels",
+    415: "a body of another type",
+    422: "a field or parameter that does not fit",
+    429: "the queue is full; Retry-After says when to try again",
+    503: "no answer in time",
+}
+FAILURES: dict[int | str, dict[str, Any]] = {
+    status: {"model": Failure, "description": sentence} for status, sentence in SENTENCES.items()
+}
+BINARY = {"type": "string", "format": "binary"}
+RAW = ("image/png", "image/jpeg", "image/webp", "application/octet-stream")
+IMAGE = {
+    "type": "object",
+    "required": ["base64"],
+    "additionalProperties": False,
+    "properties": {
+        "name": {"type": ["string", "null"]},
+        "base64": {"type": "string", "format": "byte", "description": "an image file in base64"},
+    },
+}
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["images"],
+                    "additionalProperties": False,
+                    "properties": {"images": {"type": "array", "items": BINARY, "minItems": 1}},
+                }
+            },
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["images"],
+                    "additionalProperties": False,
+                    "properties": {"images": {"type": "array", "items": IMAGE, "minItems": 1}},
+                }
+            },
+            **{kind: {"schema": BINARY} for kind in RAW},
+        },
+    }
+}
+TENSOR = {
+    "type": "object",
+    "required": ["name", "datatype", "shape"],
+    "properties": {
+        "name": {"enum": ["images", "files"]},
+        "datatype": {"enum": ["UINT8", "BYTES"]},
+        "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+        "data": {"type": "array", "description": "numbers of images, or files in base64; absent if binary"},
+        "parameters": {"type": "object", "properties": {"binary_data_size": {"type": "integer"}}},
+    },
+}
+INFERENCE: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["inputs"],
+                    "properties": {
+                        "id": {"type": "string"},
+                        "inputs": {"type": "array", "items": TENSOR, "minItems": 1, "maxItems": 1},
+                        "outputs": {"type": "array", "items": {"type": "object"}},
+                        "parameters": {"type": "object"},
+                    },
+                }
+            },
+            "application/octet-stream": {"schema": BINARY},
+        },
+    }
+}
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ info.title }} {{ info.version }}: interface</title>
+<link rel="stylesheet" href="page/docs.css">
+</head>
+<body>
+<main>
+<h1>{{ info.title }} {{ info.version }}</h1>
+<p>{{ info.summary }} The same as a document for programs: <a href="openapi.json">openapi.json</a>.</p>
+{% for path, methods in paths.items() %}{% for method, route in methods.items() %}
+<section>
+<h2><code>{{ method | upper }} {{ path }}</code></h2>
+<p>{{ route.description }}</p>
+{% if route.parameters %}
+<table>
+<caption>Parameters</caption>
+{% for each in route.parameters %}
+<tr><th scope="row"><code>{{ each.name }}</code></th><td>{{ each.in }}</td><td>{{ each.description }}</td></tr>
+{% endfor %}
+</table>
+{% endif %}
+{% if route.requestBody %}
+<p>Body: {% for kind in route.requestBody.content %}<code>{{ kind }}</code>{{ ", " if not loop.last }}{% endfor %}</p>
+{% endif %}
+<table>
+<caption>Answers</caption>
+{% for status, each in route.responses.items() %}
+<tr><th scope="row">{{ status }}</th><td>{{ each.description }}</td></tr>
+{% endfor %}
+</table>
+</section>
+{% endfor %}{% endfor %}
+<h2>Objects</h2>
+{% for name, schema in components.schemas.items() %}
+<section>
+<h3>{{ name }}</h3>
+<p>{{ schema.description }}</p>
+<table>
+<caption>Fields of {{ name }}</caption>
+{% for field, each in schema.properties.items() %}
+<tr><th scope="row"><code>{{ field }}</code></th><td>{{ each.description }}</td></tr>
+{% endfor %}
+</table>
+</section>
+{% endfor %}
+</main>
+</body>
+</html>
+"""
+
+
+DOCS_STYLE = """:root { color-scheme: light dark; font: 1rem/1.5 system-ui, sans-serif; }
+main { max-width: 50rem; margin: 0 auto; padding: 1rem; }
+h2 { margin-top: 2.5rem; overflow-wrap: anywhere; }
+table { border-collapse: collapse; width: 100%; margin: 0.5rem 0; }
+caption { text-align: left; font-weight: 600; }
+th, td { text-align: left; vertical-align: top; padding: 0.25rem 1rem 0.25rem 0; border-top: 1px solid #8888; }
+"""
+
+
+def docs_page(document: dict[str, Any]) -> str:
+    """The document for people."""
+    return Environment(autoescape=True, trim_blocks=True).from_string(PAGE).render(document)

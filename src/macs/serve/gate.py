@@ -1,0 +1,233 @@
+"""Gate: what every request passes on its way in and out, whichever route it takes.
+
+A request gets an id; it must have the API key where there is one; its body must arrive in time, be small enough, and
+fit into the memory that all bodies share. Every answer gets security headers, is counted and logged; an error inside
+becomes a sentence without a traceback.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from macs.serve.metrics import Metrics
+from macs.serve.pipeline import Overloaded, Pipeline
+from macs.serve.settings import ServeSettings
+from macs.serve.uploads import Refused
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+    "media-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
+]
+OPEN = {"/", "/healthz", "/readyz", "/docs", "/openapi.json", "/v2/health/live", "/v2/health/ready"}  # without a key
+PAGE = "/page/"  # likewise
+IDENTIFIER = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+GONE = 499  # the status in log and metrics of a request whose client hung up
+
+log = logging.getLogger("macs.serve")
+
+
+class ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+@dataclass
+class Visit:
+    """One request, as the log will tell of it."""
+
+    request_id: str
+    started: float = field(default_factory=time.perf_counter)
+    status: int = 0
+    images: int = 0
+    ood: int = 0
+
+
+class Gate:
+    """An ASGI application around another one."""
+
+    def __init__(
+        self, app: App, *, settings: ServeSettings, pipeline: Pipeline, metrics: Metrics, key: str | None = None
+    ) -> None:
+        self.app, self.settings, self.pipeline, self.metrics = app, settings, pipeline, metrics
+        self._key = None if key is None else digest(key.encode())
+        self.draining = False
+        self.buffered = 0  # bytes of bodies in memory
+        self.accepted = self.answered = 0  # requests
+        self._refused, self._told = 0, 0.0  # requests answered 429 since the log last said so, and when that was
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        told = headers.get(b"x-request-id", b"")
+        visit = Visit(told.decode() if IDENTIFIER.fullmatch(told) else secrets.token_hex(8))
+        scope["macs.visit"] = visit
+        self.accepted += 1
+        try:
+            await self._answer(scope, headers, receive, self._sender(scope, visit, send))
+        finally:
+            self._record(scope, visit)
+
+    async def _answer(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+        try:
+            self._admit(scope, headers)
+            await self.app(scope, receive, send)
+        except Refused as refusal:
+            await refuse(scope, send, refusal)
+        except ClientGone:
+            scope["macs.visit"].status = GONE
+        except Exception:
+            log.exception("failed", extra={"fields": {"request_id": scope["macs.visit"].request_id}})
+            if not scope["macs.visit"].status:
+                await refuse(scope, send, Refused(500, "The service failed on this request; its log says why."))
+
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Refuse what needs no look at the body."""
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if self._key is not None and path not in OPEN and not path.startswith(PAGE):
+            bearer = headers.get(b"authorization", b"")
+            given = bearer[7:] if bearer[:7].lower() == b"bearer " else headers.get(b"x-api-key", b"")
+            if not hmac.compare_digest(digest(given.strip()), self._key):
+                challenge = {"WWW-Authenticate": "Bearer"}
+                raise Refused(401, "This needs the API key: send Authorization: Bearer KEY, or X-API-Key.", challenge)
+        if scope["method"] != "POST":
+            return
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self.settings.max_bytes:
+            raise self.too_large()
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise Refused(415, "Compressed bodies are not read; send the body as it is.")
+        try:
+            self.pipeline.check_room()
+        except Overloaded as overload:
+            raise busy(overload) from None
+
+    async def body(self, receive: Receive) -> bytes:
+        """The body of a request, within the limits; the caller says `release(len(body))` when it is done with it."""
+        body = Body(self)
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                while body.more:
+                    body.take(await receive())
+        except TimeoutError:
+            body.drop()
+            raise Refused(408, f"The body did not arrive within {self.settings.timeout:g} seconds.", CLOSE) from None
+        except BaseException:
+            body.drop()
+            raise
+        return body.content()
+
+    def release(self, size: int) -> None:
+        self.buffered -= size
+
+    def too_large(self) -> Refused:
+        return Refused(413, f"A body may have {self.settings.max_bytes:,} bytes, and this one has more.", CLOSE)
+
+    def _sender(self, scope: Scope, visit: Visit, send: Send) -> Send:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                visit.status = message["status"]
+                headers = [*message["headers"], *HEADERS, (b"x-request-id", visit.request_id.encode())]
+                if not any(name == b"cache-control" for name, _ in headers):
+                    headers.append((b"cache-control", b"no-store"))
+                if self.draining:
+                    headers.append((b"connection", b"close"))
+                message = {**message, "headers": headers}
+            await send(message)
+
+        return sending
+
+    def _record(self, scope: Scope, visit: Visit) -> None:
+        """Count the request and log it; of those answered 429, which may be many, log one line per second."""
+        self.answered += visit.status not in (0, GONE)
+        seconds = time.perf_counter() - visit.started
+        route = getattr(scope.get("route"), "path", "other")
+        self.metrics.requests.labels(route, visit.status).inc()
+        self.metrics.seconds.labels(route).observe(seconds)
+        if visit.status == 429:
+            self._refused += 1
+            if time.monotonic() - self._told >= 1:
+                log.warning("overloaded", extra={"fields": {"refused": self._refused}})
+                self._refused, self._told = 0, time.monotonic()
+        elif log.isEnabledFor(logging.INFO):
+            fields = {
+                "request_id": visit.request_id,
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": visit.status,
+                "ms": round(1000 * seconds, 2),
+                **({"images": visit.images, "ood": visit.ood} if visit.images else {}),
+            }
+            log.info("request", extra={"fields": fields})
+
+
+class Body:
+    """The chunks of a request's body so far."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate, self.size, self.more = gate, 0, True
+        self._chunks: list[bytes] = []
+
+    def take(self, message: Message) -> None:
+        """Add a chunk, unless this body or all of them together would become too large."""
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk, self.more = message.get("body", b""), message.get("more_body", False)
+        if self.size + len(chunk) > self.gate.settings.max_bytes:
+            raise self.gate.too_large()
+        if self.gate.buffered + len(chunk) > self.gate.settings.most_buffered:
+            raise busy(Overloaded(1))
+        self.size += len(chunk)
+        self.gate.buffered += len(chunk)
+        self._chunks.append(chunk)
+
+    def drop(self) -> None:
+        self.gate.release(self.size)
+
+    def content(self) -> bytes:
+        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+
+
+CLOSE = {"Connection": "close"}  # what is left of the body is not read
+
+
+def busy(overload: Overloaded) -> Refused:
+    sentence = f"Too many images wait; try again in {overload.retry_after} s."
+    return Refused(429, sentence, {"Retry-After": str(overload.retry_after)})
+
+
+def digest(key: bytes) -> bytes:
+    """Of equal length for every key, so that comparing takes equal time."""
+    return hashlib.sha256(key).digest()
+
+
+async def refuse(scope: Scope, send: Send, refusal: Refused) -> None:
+    """Answer with the sentence."""
+    content = json.dumps({"error": refusal.sentence, "request_id": scope["macs.visit"].request_id}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    headers += [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

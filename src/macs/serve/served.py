@@ -1,0 +1,162 @@
+"""Served: a detector in memory, as requests find it; and how it is loaded from its file, without torch."""
+
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from macs.core.errors import MacsError
+from macs.core.files import input_file
+from macs.core.version import __version__
+from macs.data.reading import batch_at
+from macs.detector.calibration import images_needed, rank, share_to_keep
+from macs.detector.runtime import Runtime, run
+from macs.detector.verdicts import RankedAnswers, shortest
+from macs.serve.settings import ServeSettings
+
+QUANTILES = 51  # of the calibration confidences, for a histogram
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a detector comes from, and how it is run."""
+
+    path: Path
+    providers: tuple[str, ...] = ()
+    threads: int = 0
+    net: str | None = None  # the user's own, as module:Class, for a .safetensors file
+    score: str | None = None
+
+    def signature(self) -> tuple[int, int, int] | None:
+        """What changes when the file does; None while there is no file."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def load(self) -> "Served":
+        """The detector, which has judged an image once, so that the first request is as fast as the next."""
+        path = input_file(self.path, "detector", "make one with: macs calibrate, then macs export")
+        if path.suffix not in (".onnx", ".safetensors"):
+            raise MacsError(f"{path} is no detector file: those end in .onnx (macs export) or .safetensors.")
+        if path.suffix == ".onnx" and (self.net or self.score):
+            raise MacsError(f"{path} holds its network and score; leave --net and --score out.")
+        if path.suffix == ".onnx":
+            return self._opened(path)
+        with tempfile.TemporaryDirectory() as folder:
+            exported = Path(folder) / "detector.onnx"
+            export_apart(path, exported, self.net, self.score)
+            return self._opened(exported)
+
+    def _opened(self, path: Path) -> "Served":
+        served = Served(self.path.stem, Runtime(path, providers=self.providers, threads=self.threads))
+        try:
+            served.ask(np.zeros((1, served.size, served.size, 3), np.uint8))
+        except Exception as error:
+            raise MacsError(f"{self.path} fails on its first image: {str(error).splitlines()[0]:.200}") from None
+        return served
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A calibrated detector under a name."""
+
+    name: str
+    runtime: Runtime
+    values: NDArray[np.float32] = field(init=False)  # calibrated thresholds: one, or one per class
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", self.runtime.thresholds())
+
+    @property
+    def size(self) -> int:
+        return self.runtime.size
+
+    def most(self, batch: int) -> int:
+        """Images in a batch, where so many are wanted: fewer if they are large."""
+        return min(batch, batch_at(self.size))
+
+    def ask(self, batch: NDArray[np.uint8]) -> RankedAnswers:
+        return run(self.runtime.session, batch)
+
+    def thresholds(self, threshold: float | None = None, keep: float | None = None) -> NDArray[np.float32]:
+        """The calibrated thresholds, one for all, or those that keep another share of ID images."""
+        if threshold is not None and keep is not None:
+            raise MacsError("A threshold and a share to keep are two ways to judge; give one of them.")
+        if threshold is not None:
+            return self.runtime.thresholds(threshold)
+        if keep is None or share_to_keep(keep) == self.runtime.calibration.keep:
+            return self.values
+        return self._keeping(keep)
+
+    def _keeping(self, keep: float) -> NDArray[np.float32]:
+        """By the rule of `macs calibrate`, from the calibration confidences that the file kept."""
+        reference = self.runtime.reference
+        if reference is None:
+            raise MacsError("This detector was saved without its calibration confidences, so it keeps one share only.")
+        sizes = reference.sizes
+        ranks = np.array([rank(size, keep) for size in sizes])
+        if (ranks < 1).any():
+            where = " predicted as each class" if len(sizes) > 1 else ""
+            raise MacsError(
+                f"To keep {keep} of the ID images takes at least {images_needed(keep)} calibration images{where}, "
+                f"and there are {min(sizes)}; keep less."
+            )
+        starts = np.cumsum(sizes) - sizes
+        found: NDArray[np.float32] = reference.confidences[starts + ranks - 1]
+        return found.reshape(self.values.shape)
+
+    def describe(self, settings: ServeSettings) -> dict[str, Any]:
+        """The answer of /v1/detector, with the facts that `macs inspect` reports."""
+        label = self.runtime.label
+        return {
+            "network": label.net,
+            "score": label.score,
+            "classes": list(label.classes),
+            "thresholds": [one.value for one in label.calibration.thresholds],
+            "keep": label.calibration.keep,
+            "calibration": {"images": label.calibration.images, "confidences": self._quantiles()},
+            "preparation": {**self.runtime.preparation.as_dict(), "description": self.runtime.preparation.describe()},
+            "limits": {"images": settings.max_images, "bytes": settings.max_bytes, "pixels": settings.max_pixels},
+            "version": __version__,
+            "checksum": self.runtime.sha256,
+        }
+
+    def _quantiles(self) -> list[float]:
+        reference = self.runtime.reference
+        if reference is None:
+            return []
+        finite = reference.confidences[np.isfinite(reference.confidences)]
+        quantiles = np.quantile(finite, np.linspace(0, 1, QUANTILES), method="nearest") if len(finite) else finite
+        return list(map(shortest, quantiles))
+
+
+def export_apart(detector: Path, exported: Path, net: str | None, score: str | None) -> None:
+    """Export in a process of its own, so that this one never imports torch."""
+    if find_spec("torch") is None:
+        raise MacsError(f"{detector} is exported by torch, which is not installed; give its exported file (.onnx).")
+    options = [*(("--net", net) if net else ()), *(("--score", score) if score else ())]
+    command = [sys.executable, "-m", "macs", "export", str(detector.absolute()), str(exported), *options]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        raise MacsError(f"{detector} cannot be exported: {complaint(done.stderr.splitlines())}")
+
+
+def complaint(lines: Sequence[str]) -> str:
+    """The sentence of a command that failed."""
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (errors or [line for line in lines if line.strip()] or ["it ended without a reason."])[-1][:500]
+
+
+def quiet_pillow() -> None:
+    """Pillow warns of broken images as it meets them; the answers say why."""
+    warnings.filterwarnings("ignore", module="PIL")

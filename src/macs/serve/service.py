@@ -1,0 +1,211 @@
+"""Service: the parts of one service, and what its routes do with them."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from fastapi import Request, Response
+from numpy.typing import NDArray
+
+from macs.core.errors import MacsError
+from macs.detector.verdicts import RankedAnswers, shortest
+from macs.serve import inference, uploads
+from macs.serve.gate import ClientGone, Gate, Visit, busy
+from macs.serve.metrics import Metrics
+from macs.serve.pipeline import Broken, Outcome, Overloaded, Pipeline, Read
+from macs.serve.served import Served, Source
+from macs.serve.settings import ServeSettings
+from macs.serve.uploads import Refused
+from macs.serve.watch import Watch
+
+T = TypeVar("T")
+IN_LOOP = 2**16  # bytes of a body that are parsed at once; larger ones are parsed in a thread
+
+
+class Service:
+    """The parts of one service, and what its routes do with them."""
+
+    def __init__(self, source: Source, settings: ServeSettings) -> None:
+        self.settings = settings
+        self.watch = Watch(source, self._reloaded)
+        self.metrics = Metrics(self.watch.served, settings.drift_rate)
+        self.pipeline = Pipeline(settings.batch, settings.delay / 1000, settings.queue, self.metrics)
+        self.metrics.limit.set(settings.queue)
+        self.metrics.queue.set_function(lambda: self.pipeline.inside)
+        self.ready = False
+        self.gate: Gate
+
+    def _reloaded(self, succeeded: bool) -> None:
+        self.metrics.reloads.labels("loaded" if succeeded else "refused").inc()
+        if succeeded:
+            self.metrics.on_detector(self.watch.served)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """From the first request to the last."""
+        self.pipeline.start()
+        interval = self.settings.watch
+        looking = asyncio.create_task(self.watch.run(interval)) if interval else None
+        self.ready = True
+        try:
+            yield
+        finally:
+            self.ready = False
+            if looking is not None:
+                looking.cancel()
+            await self.pipeline.close()
+
+    async def predict(self, request: Request, threshold: float | None, keep: float | None) -> dict[str, Any]:
+        """The answer of /v1/predict."""
+        served = self.watch.served
+        refuse_unknown(request, "threshold", "keep")
+        tau = thresholds(served, threshold, keep)
+        body = await self.gate.body(request.receive)
+        try:
+            content_type = request.headers.get("content-type", "")
+            sent = await beside(len(body), lambda: uploads.parse(content_type, body, self.settings.max_images))
+            outcomes = await self.judge(request, served, sent)
+        finally:
+            self.gate.release(len(body))
+        rows = verdict_rows(served, outcomes, tau)
+        images = [{"name": upload.name, **row} for upload, row in zip(sent, rows, strict=True)]
+        return {"images": images, "request_id": self.record(request, rows)}
+
+    async def infer(self, request: Request, name: str, threshold: float | None, keep: float | None) -> Response:
+        """The answer of /v2/models/NAME/infer."""
+        served = self.model(name)
+        refuse_unknown(request, "threshold", "keep")
+        body = await self.gate.body(request.receive)
+        try:
+            length, limits = request.headers.get(inference.HEADER), self.settings
+            asked = await beside(len(body), lambda: inference.parse(body, length, limits.max_images, limits.max_pixels))
+            given = {"threshold": threshold, "keep": keep} | asked.settings
+            tau = thresholds(served, **given)
+            outcomes = await self.judge(request, served, asked.images)
+        finally:
+            self.gate.release(len(body))
+        rows = verdict_rows(served, outcomes, tau)
+        self.record(request, rows)
+        for place, row in enumerate(rows):
+            if "error" in row:
+                raise Refused(422, f"Image {place} of {len(rows)}: {row['error']}")
+        keys = {"label": "index", "class": "class"}
+        columns = {column: [row[keys.get(column, column)] for row in rows] for column in inference.OUTPUTS}
+        content, json_length = inference.answer(asked, served, columns)
+        if json_length is None:
+            return Response(content, media_type="application/json")
+        return Response(content, headers={inference.HEADER: str(json_length)}, media_type="application/octet-stream")
+
+    async def judge(
+        self, request: Request, served: Served, images: Sequence[uploads.Upload | inference.Pixels]
+    ) -> list[Outcome]:
+        """The outcomes of a request's images, unless its client hangs up or the time is over."""
+        reads: list[Read] = [partial(image.read, most_pixels=self.settings.max_pixels) for image in images]
+        work = asyncio.current_task()
+        gone = False
+
+        async def watch_client() -> None:
+            nonlocal gone
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            gone = True
+            if work is not None:
+                work.cancel()
+
+        watching = asyncio.create_task(watch_client())
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                return await self.pipeline.judge(served, reads)
+        except asyncio.CancelledError:
+            if gone and work is not None:
+                work.uncancel()
+                raise ClientGone from None
+            raise
+        except TimeoutError:
+            raise Refused(503, f"The images were not judged within {self.settings.timeout:g} seconds.") from None
+        except Overloaded as overload:
+            raise busy(overload) from None
+        except Broken:
+            raise Refused(500, "The network failed on these images; the service's log says why.") from None
+        finally:
+            watching.cancel()
+
+    def record(self, request: Request, rows: list[dict[str, Any]]) -> str:
+        """Count the verdicts; returns the request's id."""
+        visit: Visit = request.scope["macs.visit"]
+        judged = [row for row in rows if "error" not in row]
+        is_ood = [row["is_ood"] for row in judged]
+        visit.images, visit.ood = len(rows), sum(is_ood)
+        self.metrics.on_verdicts(is_ood, len(rows) - len(judged))
+        return visit.request_id
+
+    def model(self, name: str) -> Served:
+        if name != self.watch.served.name:
+            raise Refused(404, f"There is no model of this name; the one served is {self.watch.served.name!r}.")
+        return self.watch.served
+
+
+def thresholds(served: Served, threshold: float | None, keep: float | None) -> NDArray[np.float32]:
+    try:
+        return served.thresholds(threshold, keep)
+    except MacsError as error:
+        raise Refused(422, error.sentence) from None
+
+
+async def beside(size: int, work: Callable[[], T]) -> T:
+    """The result of work on so many bytes; in a thread if it would keep other requests waiting."""
+    return work() if size <= IN_LOOP else await asyncio.to_thread(work)
+
+
+def refuse_unknown(request: Request, *known: str) -> None:
+    """Refuse parameters that do not exist: a mistyped threshold would silently be the calibrated one."""
+    for name in request.query_params:
+        if name not in known:
+            raise Refused(422, f"There is no parameter {name[:80]!r}; there are {' and '.join(known)}.")
+
+
+def verdict_rows(served: Served, outcomes: list[Outcome], tau: NDArray[np.float32]) -> list[dict[str, Any]]:
+    """One row per image, by the rule of `macs predict`, or the reason why there is none."""
+    judged = [outcome for outcome in outcomes if outcome.answers is not None]
+    rows = iter(judged_rows(served, judged, tau) if judged else ())
+    return [
+        {"error": f"Cannot read the image: {outcome.reason}."} if outcome.answers is None else next(rows)
+        for outcome in outcomes
+    ]
+
+
+def judged_rows(served: Served, outcomes: list[Outcome], tau: NDArray[np.float32]) -> list[dict[str, Any]]:
+    columns = [
+        np.array([getattr(outcome.answers, name)[outcome.row] for outcome in outcomes])
+        for name in ("predictions", "confidences", "p_values")
+    ]
+    verdicts = served.runtime.judge(RankedAnswers(*columns), tau)
+    bounds = tau[verdicts.predictions] if tau.ndim else np.broadcast_to(tau, len(outcomes))
+    return [
+        {
+            "class": name,
+            "index": int(label),
+            "confidence": number(confidence),
+            "p_value": number(p_value),
+            "threshold": shortest(bound),
+            "is_ood": bool(is_ood),
+        }
+        for name, label, confidence, p_value, bound, is_ood in zip(
+            verdicts.names,
+            verdicts.predictions,
+            verdicts.confidences,
+            verdicts.p_values,
+            bounds,
+            verdicts.is_ood,
+            strict=True,
+        )
+    ]
+
+
+def number(value: np.float32) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return shortest(value) if math.isfinite(value) else None

@@ -1,0 +1,189 @@
+"""The body of a prediction request -> the bytes of its images, in one of three forms; nothing is written to disk.
+
+    multipart/form-data     any number of files in the field `images`
+    application/json        {"images": [{"name": "a.png", "base64": "..."}]}
+    image/*, or application/octet-stream    one image
+
+The content type says only which of the forms it is. What an image is, its decoder finds out from its bytes.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.message import Message
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from python_multipart import MultipartParser
+from python_multipart.exceptions import MultipartParseError
+
+from macs.core.errors import MacsError
+from macs.core.text import printable
+from macs.serve.served import Served
+
+FIELD = "images"
+LONGEST = 255  # characters of a name that is sent back
+HEADER_BYTES = 4096  # of one part of a multipart body
+FORMS = "multipart/form-data with files in the field `images`, application/json, or an image itself (image/*)"
+
+
+class Refused(Exception):
+    """A request that gets no verdicts: a status code, and a sentence for the client."""
+
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.headers = status, sentence, headers or {}
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An image as it was sent, or the reason why there is none."""
+
+    name: str | None
+    content: bytes
+    reason: str = ""
+
+    def read(self, served: Served, most_pixels: int) -> NDArray[np.uint8]:
+        """Its pixels, as the detector wants them."""
+        if self.reason:
+            raise MacsError(self.reason)
+        return served.runtime.preparation.decode(self.content, most_pixels)
+
+
+def parse(content_type: str, body: bytes, most: int) -> list[Upload]:
+    """The images of a body, at most `most`; Refused if there are none, or if it has none of the forms."""
+    kind, options = media_type(content_type)
+    if kind == "multipart/form-data":
+        uploads = from_multipart(body, options.get("boundary", ""), most)
+    elif kind == "application/json":
+        uploads = from_json(body, most)
+    elif kind.startswith("image/") or kind == "application/octet-stream":
+        uploads = [Upload(None, body)] if body else []
+    else:
+        raise Refused(415, f"A body of the type {printable(kind)[:80]!r} cannot be read; send {FORMS}.")
+    if not uploads:
+        raise Refused(422, f"The request holds no image; send {FORMS}.")
+    return uploads
+
+
+def media_type(header: str) -> tuple[str, dict[str, str]]:
+    """For example, multipart/form-data and its boundary."""
+    message = Message()
+    try:
+        message["content-type"] = header
+        options = dict(message.get_params(failobj=[])[1:])
+    except Exception:  # the standard library raises errors of many kinds on a malformed header
+        return header.partition(";")[0].strip().lower(), {}
+    return header.partition(";")[0].strip().lower(), {key.lower(): str(value) for key, value in options.items()}
+
+
+def from_multipart(body: bytes, boundary: str, most: int) -> list[Upload]:
+    """The files of a form, without temporary files."""
+    form = Form(most)
+    try:
+        parser = MultipartParser(boundary.encode("latin-1"), form.callbacks())  # type: ignore[arg-type]
+        parser.write(body)
+        parser.finalize()
+    except (MultipartParseError, UnicodeError, ValueError) as error:
+        raise Refused(400, f"The multipart body is malformed: {str(error).rstrip('.')[:200]}.") from None
+    if not form.ended:
+        raise Refused(400, "The multipart body is malformed: it ends before its last boundary.")
+    return form.uploads
+
+
+class Form:
+    """What a multipart parser has found so far."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.uploads: list[Upload] = []
+        self.ended = False
+        self._field, self._value, self._content = b"", b"", bytearray()
+        self._headers: dict[str, str] = {}
+        self._header_bytes = 0
+
+    def callbacks(self) -> dict[str, Callable[..., None]]:
+        names = ("part_begin", "part_data", "part_end", "header_field", "header_value", "header_end", "end")
+        return {f"on_{name}": getattr(self, f"_{name}") for name in names}
+
+    def _part_begin(self) -> None:
+        if len(self.uploads) == self.most:
+            raise too_many(self.most)
+        self._headers, self._content, self._header_bytes = {}, bytearray(), 0
+
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self._field += self._counted(data[start:end])
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += self._counted(data[start:end])
+
+    def _counted(self, part: bytes) -> bytes:
+        self._header_bytes += len(part)
+        if self._header_bytes > HEADER_BYTES:
+            raise Refused(400, "The multipart body is malformed: a part has very long headers.")
+        return part
+
+    def _header_end(self) -> None:
+        self._headers[self._field.decode("latin-1").lower()] = self._value.decode("utf-8", "replace")
+        self._field = self._value = b""
+
+    def _part_data(self, data: bytes, start: int, end: int) -> None:
+        self._content += data[start:end]
+
+    def _part_end(self) -> None:
+        message = Message()
+        message["content-disposition"] = self._headers.get("content-disposition", "")
+        field = message.get_param("name", header="content-disposition")
+        if field != FIELD:
+            raise Refused(422, f"There is no field {printable(str(field))[:80]!r}; send files in the field {FIELD!r}.")
+        self.uploads.append(Upload(shown(message.get_filename()), bytes(self._content)))
+
+    def _end(self) -> None:
+        self.ended = True
+
+
+def from_json(body: bytes, most: int) -> list[Upload]:
+    value = loaded(body)
+    images = value.get("images") if isinstance(value, dict) else None
+    if not isinstance(images, list) or len(value) != 1:
+        raise Refused(422, 'A JSON body must be {"images": [{"name": ..., "base64": ...}]} and no more.')
+    if len(images) > most:
+        raise too_many(most)
+    return [from_base64(image, place) for place, image in enumerate(images)]
+
+
+def from_base64(image: Any, place: int) -> Upload:
+    """One entry of a JSON body."""
+    if (
+        not isinstance(image, dict)
+        or not isinstance(image.get("base64"), str)
+        or not image.keys() <= {"name", "base64"}
+    ):
+        raise Refused(422, f'images[{place}] must be {{"name": ..., "base64": ...}}, with a text in base64.')
+    name = image.get("name")
+    if not isinstance(name, str | None):
+        raise Refused(422, f"images[{place}].name must be a text or null.")
+    try:
+        return Upload(shown(name), base64.b64decode(image["base64"], validate=True))
+    except (binascii.Error, ValueError):
+        return Upload(shown(name), b"", "it is not base64")
+
+
+def loaded(body: bytes) -> Any:
+    """What a JSON body says."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise Refused(400, "The body is not JSON.") from None
+
+
+def too_many(most: int) -> Refused:
+    return Refused(413, f"A request may hold {most} images, and this one holds more; send them in several requests.")
+
+
+def shown(name: str | None) -> str | None:
+    """A name as it is sent back: printable, and not endless."""
+    return None if name is None else printable(name[:LONGEST])

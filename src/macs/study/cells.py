@@ -1,0 +1,247 @@
+"""A cell of the study: one training, measured on every set by every score, in two small files.
+
+    FOLDER/KEY.json    what the cell depends on, of which KEY is the hash; metrics per score and set; how it was made
+    FOLDER/KEY.npz     confidences of a few scores on the test sets, in half precision
+
+The trained network itself stays in a run folder of `macs.experiments.cells`, outside the repository.
+"""
+
+import json
+import platform
+import time
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from macs.core.errors import MacsError
+from macs.core.files import write_atomically, write_text
+from macs.core.version import __version__
+from macs.data import ImageSet
+from macs.data.fingerprint import fingerprint, short_hash
+from macs.experiments.cells import Cell, Examination
+from macs.metrics import ood_metrics
+from macs.study.code import loss_code
+from macs.study.plan import FIT_IMAGES, KEPT, SCORES, Trial
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from macs.training.sources import Held
+
+FORMAT = 1  # of a cell's files
+METRICS = ("auroc", "aupr", "fpr95", "aupr_id", "fpr95_id")
+VALIDATION = "validation"  # the name of the validation outliers among the sets
+PLACES = 5  # decimals of a stored metric
+
+
+@dataclass(frozen=True)
+class Record:
+    """The results of a cell, as its JSON file holds them."""
+
+    key: str
+    trial: Mapping[str, Any]
+    code: str  # hash of the loss's code
+    depends: Mapping[str, Any]
+    accuracy: float  # on the ID test images
+    validation_accuracy: float
+    scores: Mapping[str, Mapping[str, list[float]]]  # score -> set -> METRICS
+    cost: Mapping[str, float]  # training: seconds, cpu_seconds, and images that passed through the network
+    made_with: Mapping[str, Any]
+
+    def value(self, metric: str, score: str, where: str) -> float:
+        """A metric of a score on one set."""
+        return self.scores[score][where][METRICS.index(metric)]
+
+    def mean(self, metric: str, score: str) -> float:
+        """The mean of a metric over the OOD test sets."""
+        sets = [name for name in self.scores[score] if name != VALIDATION]
+        return float(np.mean([self.value(metric, score, name) for name in sets]))
+
+
+@dataclass(frozen=True)
+class StudyCell(Cell):
+    """A training of the study. The key holds the loss's code and the sets that are measured, and not our version."""
+
+    code: str = ""
+    measured_on: str = ""
+
+    @cached_property
+    def depends(self) -> dict[str, Any]:
+        own = {"format": FORMAT, "trained": self.trained, "code": self.code, "measured_on": self.measured_on}
+        return {**own, **self.spec.identity()}
+
+
+def cell_for(trial: Trial, root: Path, sets: "Sets") -> StudyCell:
+    """The cell of a trial; its training is stored below `root`."""
+    from macs import methods
+    from macs.training.sources import spec_of
+
+    method = methods.build(trial.method or "msp", trial.recipe.options)
+    outliers = sets.outliers if not trial.outliers else sets.outliers.split(trial.outliers)[0]
+    spec = spec_of(sets.net, sets.train, outliers if method.needs_outliers else None, method, trial.recipe)
+    if not method.needs_outliers:  # as the training itself will record it
+        spec = replace(spec, recipe=replace(spec.recipe, batch_out=0))
+    return StudyCell(root, trial.name, spec, not trial.method, loss_code(trial.method), sets.measured_on)
+
+
+@dataclass(frozen=True, eq=False)
+class Sets:
+    """The images of the study and its starting classifier, in memory."""
+
+    net: "nn.Module"
+    train: ImageSet
+    outliers: ImageSet
+    examination: Examination
+
+    @property
+    def tested(self) -> dict[str, ImageSet]:
+        """Everything that is measured, by the names in a record; "id" and "id-validation" are ID images."""
+        on = self.examination
+        assert on.test is not None
+        return {"id-validation": on.val, VALIDATION: on.val_outliers, "id": on.test, **on.ood}
+
+    @property
+    def measured_on(self) -> str:
+        return short_hash(*(f"{name} {fingerprint(images)}".encode() for name, images in self.tested.items()))
+
+
+def compute(cell: StudyCell, trial: Trial, sets: Sets, folder: Path, progress: bool = False) -> Record:
+    """Train the cell, or find its training again; measure it, and write its two files."""
+    from macs.training.sources import Held
+
+    passed = [0]
+
+    def count(_: Any, inputs: tuple[Any, ...]) -> None:
+        passed[0] += len(inputs[0])
+
+    handle = sets.net.register_forward_pre_hook(count)  # a training starts from a copy, which has the hook too
+    try:
+        images = [sets.train, sets.outliers]
+        held = Held.of([*images, *([sets.outliers.split(trial.outliers)[0]] if trial.outliers else [])], [sets.net])
+        wall, cpu = time.perf_counter(), time.process_time()
+        cell.run(None, held, progress)
+        cost = {
+            "seconds": round(time.perf_counter() - wall, 1),
+            "cpu_seconds": round(time.process_time() - cpu, 1),
+            "images": passed[0],
+        }
+    finally:
+        handle.remove()
+    return measured(cell, trial, sets, folder, held, cost, progress)
+
+
+def measured(
+    cell: StudyCell, trial: Trial, sets: Sets, folder: Path, held: "Held", cost: dict[str, float], progress: bool
+) -> Record:
+    """One pass of a trained network over each set, and from it the metrics of every score."""
+    from macs import scores
+
+    net, precision = cell.net(held), trial.recipe.precision
+    on = sets.examination
+    assert on.test is not None
+    fit = scores.fit_all(
+        {name: scores.get(name) for name in SCORES},
+        net,
+        on.test,
+        sets.train,
+        on.val,
+        limit=FIT_IMAGES,
+        precision=precision,
+    )
+    answers = {}
+    for name, images in sets.tested.items():
+        answers[name], left_out = scores.ask_all(net, images, fit.scores, precision, progress)
+        if fit.left_out | left_out:
+            raise MacsError(f"Not every score can be computed: {fit.left_out | left_out}.")
+    known, held_out = answers["id"], answers["id-validation"]
+    table: dict[str, dict[str, list[float]]] = {score: {} for score in SCORES}
+    for score in SCORES:
+        for name in (VALIDATION, *on.ood):
+            id_images = held_out if name == VALIDATION else known
+            found = ood_metrics(id_images[score].confidences, answers[name][score].confidences)
+            table[score][name] = [round(found[metric], PLACES) for metric in METRICS]
+    record = Record(
+        key=cell.key,
+        trial=trial.as_dict(),
+        code=cell.code,
+        depends=cell.depends,
+        accuracy=float(np.mean(known["msp"].predictions == on.test.labels)),
+        validation_accuracy=float(np.mean(held_out["msp"].predictions == on.val.labels)),
+        scores=table,
+        cost=cost,
+        made_with=machine(),
+    )
+    kept = {f"{name}/{score}": answers[name][score].confidences for name in ("id", *on.ood) for score in KEPT}
+    write_atomically(folder / f"{cell.key}.npz", lambda path: _save(path, kept))
+    write_text(folder / f"{cell.key}.json", _as_text(record))
+    return record
+
+
+def machine() -> dict[str, Any]:
+    """The processor, its threads and the versions that a cell is made with."""
+    import torch
+
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text(encoding="utf-8").splitlines() if about.exists() else []
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return {
+        "processor": model or platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "macs": __version__,
+    }
+
+
+def _as_text(record: Record) -> str:
+    """JSON with one line per score, so that a changed cell can be read in a diff."""
+    values = asdict(record)
+    scores = values.pop("scores")
+    lines = ",\n".join(f"  {json.dumps(score)}: {json.dumps(of)}" for score, of in scores.items())
+    head = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in values.items())
+    return f'{{\n{head},\n "scores": {{\n{lines}\n }}\n}}\n'
+
+
+def _save(path: Path, confidences: Mapping[str, NDArray[np.float32]]) -> None:
+    """Half precision is exact enough for distances and energies; a probability is stored as 1 - p, which is near 0."""
+    small = {
+        name: (1 - values if name.endswith("/msp") else values).astype(np.float16)
+        for name, values in confidences.items()
+    }
+    with path.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **small)
+
+
+def confidences_in(folder: Path, key: str) -> dict[str, NDArray[np.float64]]:
+    """The stored confidences of a cell, by SET/SCORE; the set "id" holds the ID test images."""
+    file = folder / f"{key}.npz"
+    try:
+        with np.load(file) as saved:
+            values = {name: saved[name].astype(np.float64) for name in saved.files}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile):
+        raise MacsError(f"Cannot read {file}; restore it from the repository, or compute the cell again.") from None
+    return {name: 1 - found if name.endswith("/msp") else found for name, found in values.items()}
+
+
+def records_in(folder: Path) -> list[Record]:
+    """All cells of a folder; a file that is no cell is an error."""
+    records = []
+    for file in sorted(folder.glob("*.json")):
+        try:
+            record = Record(**json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, RecursionError):
+            raise MacsError(f"{file} is not a cell of the study; restore it from the repository.") from None
+        if record.key != file.stem or record.key != _key_of(record.depends):
+            raise MacsError(f"{file} does not hold the cell that its name says; restore it from the repository.")
+        records.append(record)
+    return records
+
+
+def _key_of(depends: Mapping[str, Any]) -> str:
+    return short_hash(json.dumps(depends, sort_keys=True).encode())

@@ -1,0 +1,117 @@
+"""From cells to findings: per row the chosen settings, the metrics over seeds, and the differences to OE.
+
+Choices (settings, score, recommendation) read validation results alone; test results are only reported.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from macs.study.cells import VALIDATION, Record
+from macs.study.plan import OOD, SCORES, Row, Trial
+from macs.study.running import Study, own_score
+from macs.study.statistics import Difference, Estimate, estimate, paired_difference, rank_agreement
+
+REFERENCE = "oe"
+GOAL = 0.7  # of OE's mean FPR95 with MSP
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the cells say of one row."""
+
+    row: Row
+    trial: Trial  # the chosen candidate
+    records: Mapping[int, Record]  # by seed
+    own: str  # the score of its method
+    tried: int = 1  # candidates that have a cell, of those that there are
+
+    def over_seeds(self, metric: str, score: str, where: str = "") -> dict[int, float]:
+        """A metric for each seed, on one set or (without one) as the mean over the OOD test sets."""
+        return {
+            seed: record.value(metric, score, where) if where else record.mean(metric, score)
+            for seed, record in self.records.items()
+        }
+
+    def estimate(self, metric: str, score: str, where: str = "") -> Estimate:
+        return estimate(list(self.over_seeds(metric, score, where).values()))
+
+    @property
+    def accuracy(self) -> Estimate:
+        return estimate([record.accuracy for record in self.records.values()])
+
+    @property
+    def validation_accuracy(self) -> float:
+        return float(np.mean([record.validation_accuracy for record in self.records.values()]))
+
+    @cached_property
+    def best_score(self) -> str:
+        """The score with the lowest validation FPR95; ties are broken by the highest validation AUROC."""
+
+        def rank(score: str) -> tuple[float, float]:
+            fpr95, auroc = (self.estimate(metric, score, VALIDATION).mean for metric in ("fpr95", "auroc"))
+            return fpr95, -auroc
+
+        return min(SCORES, key=rank)
+
+    def cost(self, what: str) -> float:
+        return float(np.mean([record.cost[what] for record in self.records.values()]))
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All rows that have at least one cell."""
+
+    rows: Mapping[str, Found]
+    missing: int  # cells that are planned and not there
+    costs: Mapping[str, Found] = field(default_factory=dict)  # one training each, with other budgets
+
+    @classmethod
+    def of(cls, study: Study) -> "Findings":
+        rows: dict[str, Found] = {}
+        costs: dict[str, Found] = {}
+        for row in study.rows:
+            trial = study.chosen(row)
+            again = any(trial == earlier.trial for earlier in rows.values()) and not row.once
+            tried = sum(study.find(candidate) is not None for candidate in row.candidates())
+            if again and tried < len(row.candidates()):
+                continue  # so far it is another row's training, and nothing was chosen
+            if trial is not None:
+                records = {
+                    seed: record
+                    for seed in row.seeds()
+                    if (record := study.find(replace(trial, recipe=replace(trial.recipe, seed=seed)))) is not None
+                }
+                (costs if row.once else rows)[row.name] = Found(row, trial, records, own_score(row), tried)
+        return cls(rows, len(study.missing()), costs)
+
+    def difference(
+        self, name: str, metric: str, score: str, reference_score: str, where: str = ""
+    ) -> Difference | None:
+        """A row's metric minus OE's, over the seeds that both have; None for OE itself with the same score."""
+        reference, found = self.rows.get(REFERENCE), self.rows[name]
+        if reference is None or not found.row.method or (name == REFERENCE and score == reference_score):
+            return None
+        return paired_difference(
+            found.over_seeds(metric, score, where), reference.over_seeds(metric, reference_score, where)
+        )
+
+    def agreement(self) -> dict[tuple[str, str], float]:
+        """How much two OOD sets agree on the order of the rows, each with its own score, by FPR95."""
+        rows = self.rows.values()
+        return rank_agreement({name: [row.estimate("fpr95", row.own, name).mean for row in rows] for name in OOD})
+
+    def recommended(self) -> tuple[Found, str] | None:
+        """The row and score with the lowest validation FPR95 among rows that are as accurate there as OE."""
+        reference = self.rows.get(REFERENCE)
+        if reference is None:
+            return None
+        accurate = [
+            found
+            for found in self.rows.values()
+            if found.row.method and found.validation_accuracy >= reference.validation_accuracy
+        ]
+        best = min(accurate, key=lambda found: found.estimate("fpr95", found.best_score, VALIDATION).mean)
+        return best, best.best_score

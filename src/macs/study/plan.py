@@ -1,0 +1,147 @@
+"""What the study trains: rows, the small grid that each row's settings are chosen from, and seeds.
+
+Every training starts from the same classifier and sees the same number of images. A row's learning rate and weights are
+chosen from its candidates with seed 0 on validation images and validation outliers; the other seeds then repeat the
+chosen candidate alone. The order of `trials` is the order of work: each row once, then the grids, then seed by seed, so
+that whatever is finished makes a table.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from macs.training.recipe import Recipe
+
+NET, ID = "wrn-40-2", "cifar10"
+OUTLIERS, VAL_OUTLIERS = "outliers_train.npy", "outliers_val.npy"  # in the data folder
+OOD = ("svhn", "textures", "places365", "cifar100")
+VALIDATION, VAL_IMAGES, TEST_IMAGES = 2000, 1000, 3000  # the first test images are for validation, later ones for rows
+OOD_IMAGES, FIT_IMAGES = 1000, 2000
+IMAGES = 2000  # ID images of a training, and as many outliers
+BASE = Recipe(epochs=1, epoch_size=IMAGES, batch_in=32, batch_out=32, dropout=0.0, lr=0.005, precision="float32")
+AS_IT_IS = Recipe(dropout=0.0, precision="float32")  # of the classifier that is not trained further
+RATES = (
+    0.005,
+    0.002,
+    0.001,
+)  # the first costs OE nearly five points of validation accuracy; none is higher
+SCORES = (
+    *("msp", "maxlogit", "energy", "gen", "react", "ash", "scale", "knn", "vim", "mahalanobis", "relative-mahalanobis"),
+    *("energy+knn", "gen+knn", "energy+vim", "msp+vim", "energy+knn+vim"),
+)
+KEPT = ("msp", "energy", "knn", "energy+knn")  # scores whose confidences are stored
+SEEDS, MORE_SEEDS = (0, 1, 2), (3, 4)
+Settings = dict[str, float | str | bool]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training; `method` is empty for the starting classifier as it is."""
+
+    method: str
+    recipe: Recipe = BASE
+    outliers: int = 0  # how many of the auxiliary outliers there are to draw from; 0: all
+
+    @property
+    def seed(self) -> int:
+        return self.recipe.seed
+
+    @property
+    def name(self) -> str:
+        """A short name for a folder."""
+        return f"{self.method or 'plain'}-seed{self.seed}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The trial in plain values, without defaults of the recipe, so that later hyper-parameters do not matter."""
+        usual, recipe = asdict(Recipe()), asdict(self.recipe)
+        changed = {key: value for key, value in recipe.items() if key != "options" and value != usual[key]}
+        return {
+            "method": self.method,
+            "settings": dict(self.recipe.options),
+            "recipe": changed,
+            "outliers": self.outliers,
+        }
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: a method, and the candidates among which its settings are chosen."""
+
+    name: str
+    title: str
+    method: str
+    settings: Settings = field(default_factory=dict)
+    others: tuple[Settings, ...] = ()  # further settings, tried at the first rate
+    recipe: dict[str, Any] = field(default_factory=dict)  # hyper-parameters that are part of the method
+    ours: bool = False  # proposed here, not in a paper
+    main: bool = False  # five seeds instead of three
+    outliers: int = 0  # as in Trial
+    once: bool = False  # one training with one seed, without a grid: a part of the question what quality costs
+
+    def candidates(self) -> list[Trial]:
+        """The trials with seed 0 among which the settings are chosen; the first comes first in the order of work."""
+        if not self.method:
+            return [Trial("", AS_IT_IS)]
+        rates = [self._trial(self.settings, rate) for rate in RATES[: 1 if self.once else None]]
+        return rates + [self._trial({**self.settings, **other}, RATES[0]) for other in self.others]
+
+    def _trial(self, settings: Settings, rate: float) -> Trial:
+        changes: dict[str, Any] = {**self.recipe, "options": dict(settings), "lr": rate}
+        return Trial(self.method, replace(BASE, **changes), self.outliers)
+
+    def seeds(self) -> tuple[int, ...]:
+        return (0,) if self.once or not self.method else SEEDS + MORE_SEEDS * self.main
+
+
+ENERGY_HINGE: Settings = {"on": "energy", "variant": "hinge", "margin": 10.0, "margin_weight": 2.0}
+ROWS = (
+    Row("plain", "plain classifier", ""),
+    Row("oe", "OE", "oe", others=({"weight": 1.0},), main=True),
+    Row("macs-energy-hinge", "OE + pair hinge on energies (ours)", "macs", ENERGY_HINGE,
+        others=({"margin": 5.0, "margin_weight": 0.5}, {"margin_weight": 4.0}), ours=True, main=True),
+    Row("macs", "MaCS, margin 0.5", "macs", {"margin": 0.5}, main=True),
+    Row("energy", "Energy", "energy", others=({"weight": 0.02},), main=True),
+    Row("msp", "fine-tuned without outliers", "msp", main=True),
+    Row("hinge", "OE + pair hinge on probabilities (ours)", "macs", {"variant": "hinge", "margin": 0.5},
+        ours=True, main=True),
+    Row("macs-chosen", "MaCS, margin chosen on validation", "macs", {"margin": 0.5},
+        others=({"margin": 0.2}, {"margin": 0.8})),
+    Row("mixoe", "MixOE (mixup)", "mixoe", {"mix": "mixup"}, others=({"beta": 1.0},)),
+    Row("mixoe-cutmix", "MixOE (CutMix)", "mixoe", {"mix": "cutmix"}, others=({"beta": 1.0},)),
+    Row("divoe", "DivOE", "divoe"),
+    Row("dal", "DAL", "dal"),
+    Row("oecc", "OECC", "oecc"),
+    Row("macs-focus", "OE + pair hinge on energies, focus 0.5 (ours)", "macs",
+        {**ENERGY_HINGE, "focus": 0.5}, ours=True),
+    Row("macs-energy", "MaCS on energies (ours)", "macs",
+        {"on": "energy", "margin": 10.0, "margin_weight": 2.0}, ours=True),
+    Row("diversemix", "Energy with diverseMix", "energy", others=({"weight": 0.02},),
+        recipe={"outlier_mix": "diverse"}),
+    Row("oe-hardest", "OE on the hardest outliers", "oe", recipe={"outlier_sampling": "hardest"}),
+    Row("aoe", "AOE (experimental)", "aoe"),
+    Row("macs-unbounded", "MaCS without margin", "macs", {"variant": "unbounded"}),
+)  # fmt: skip
+COSTS = (  # OE with other budgets
+    Row("oe-half", "half as many images", "oe", recipe={"epoch_size": IMAGES // 2}, once=True),
+    Row("oe-once", "as above", "oe", once=True),
+    Row("oe-twice", "two epochs", "oe", recipe={"epochs": 2}, once=True),
+    Row("oe-four", "four epochs", "oe", recipe={"epochs": 4}, once=True),
+    Row("oe-1000", "1,000 different outliers", "oe", outliers=1000, once=True),
+    Row("oe-10000", "10,000 different outliers", "oe", outliers=10_000, once=True),
+    Row("oe-block1", "first stage frozen", "oe", recipe={"freeze": "block1"}, once=True),
+    Row("oe-block2", "first two stages frozen", "oe", recipe={"freeze": "block2"}, once=True),
+    Row("oe-backbone", "all but the last layer frozen", "oe", recipe={"freeze": "backbone", "augment": "crop-flip"},
+        once=True),
+)  # fmt: skip
+
+
+def trials(rows: tuple[Row, ...], chosen: Callable[[Row], Trial | None]) -> Iterator[Trial]:
+    """All trials in the order of work; `chosen` names a row's best candidate so far, once it is its turn."""
+    yield from (row.candidates()[0] for row in rows)
+    for row in rows:
+        yield from row.candidates()[1:]
+    for seed in (*SEEDS, *MORE_SEEDS):
+        for row in rows:
+            best = chosen(row)
+            if seed in row.seeds() and best is not None:
+                yield replace(best, recipe=replace(best.recipe, seed=seed))

@@ -1,0 +1,53 @@
+"""The study's figures."""
+
+import math
+from pathlib import Path
+
+from macs import figures
+from macs.study.findings import REFERENCE, Findings
+from macs.study.plan import OOD, SCORES
+from macs.study.tables import SETS
+
+FPR95 = "FPR95 (%), OOD positive"
+
+
+def draw(findings: Findings, folder: Path) -> list[Path]:
+    """Write every figure that the cells allow, as SVG, PDF and PNG."""
+    files: list[Path] = []
+    gaps = differences(findings)
+    if gaps:
+        files += figures.save(figures.gaps(gaps, "OE", "FPR95"), folder / "differences")
+    rows = [found.row.title for found in findings.rows.values()]
+    values = [[100 * found.estimate("fpr95", score).mean for score in SCORES] for found in findings.rows.values()]
+    if rows:
+        files += figures.save(figures.heat_map(rows, SCORES, values, f"mean {FPR95}"), folder / "scores")
+    points = costs(findings)
+    if points:
+        drawn = figures.quality_against_cost(points, "CPU seconds of training", f"mean {FPR95}, own score")
+        files += figures.save(drawn, folder / "cost")
+    return files
+
+
+def differences(findings: Findings) -> list[figures.Gap]:
+    """FPR95 of each row with its own score minus that of OE with MSP: the mean over sets, then set by set."""
+    reference = findings.rows.get(REFERENCE)
+    if reference is None:
+        return []
+    items = []
+    for where, panel in {"": "mean of four", **{name: SETS[name] for name in OOD}}.items():
+        for name, found in findings.rows.items():
+            gap = findings.difference(name, "fpr95", found.own, reference.own, where)
+            if gap is not None:
+                half_width = None if math.isnan(gap.half_width) else 100 * gap.half_width
+                items.append(figures.Gap(panel, found.row.title, 100 * gap.mean, half_width))
+    return items
+
+
+def costs(findings: Findings) -> list[figures.CostPoint]:
+    points = []
+    for found in findings.rows.values():
+        value = found.estimate("fpr95", found.own)
+        error = None if math.isnan(value.error) else 100 * value.error
+        cost = found.cost("cpu_seconds") if found.row.method else 0.0
+        points.append(figures.CostPoint(found.row.title, cost, 100 * value.mean, error))
+    return points

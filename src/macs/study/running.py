@@ -1,0 +1,107 @@
+"""Running the study: which cells there are, which are missing, and computing those."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from macs.core.console import tell
+from macs.core.errors import MacsError
+from macs.data import ImageSet, load
+from macs.data.loading import data_root
+from macs.experiments.cells import Examination
+from macs.study import plan
+from macs.study.cells import VALIDATION, Record, Sets, cell_for, compute, records_in
+from macs.study.code import loss_code
+from macs.study.plan import COSTS, ROWS, Row, Trial
+from macs.training.spec import differences
+
+
+@dataclass
+class Study:
+    """The rows, and the cells that are there."""
+
+    rows: tuple[Row, ...]
+    records: list[Record]
+
+    @classmethod
+    def read(cls, folder: Path, rows: tuple[Row, ...] = ROWS + COSTS) -> "Study":
+        return cls(rows, records_in(folder))
+
+    def find(self, trial: Trial) -> Record | None:
+        """The cell of a trial, if it is there and its loss has not changed since."""
+        wanted, code = trial.as_dict(), loss_code(trial.method)
+        found = (record for record in self.records if record.trial == wanted and record.code == code)
+        return next(found, None)
+
+    def chosen(self, row: Row) -> Trial | None:
+        """The best candidate so far by validation FPR95, ties broken by AUROC, of the score of the row's method."""
+        score = own_score(row)
+        there = [(trial, record) for trial in row.candidates() if (record := self.find(trial)) is not None]
+        if not there:
+            return None
+
+        def rank(pair: tuple[Trial, Record]) -> tuple[float, float]:
+            return pair[1].value("fpr95", score, VALIDATION), -pair[1].value("auroc", score, VALIDATION)
+
+        return min(there, key=rank)[0]
+
+    def trials(self) -> Iterator[Trial]:
+        return plan.trials(self.rows, self.chosen)
+
+    def missing(self) -> list[Trial]:
+        """The trials whose cells are not there; where no candidate is, seeds repeat the first."""
+        planned = plan.trials(self.rows, lambda row: self.chosen(row) or row.candidates()[0])
+        distinct = {str(trial.as_dict()): trial for trial in planned}
+        return [trial for trial in distinct.values() if self.find(trial) is None]
+
+
+def own_score(row: Row) -> str:
+    """The score that the row's method is meant for."""
+    from macs import methods
+
+    return methods.build(row.method, row.settings).score if row.method else "msp"
+
+
+def sets_from(root: Path | None, checkpoint: Path) -> Sets:
+    """The study's images and its starting classifier."""
+    from macs import training
+
+    root = data_root(root)
+    train, tests = load(plan.ID, "train", root=root), load(plan.ID, "test", root=root)
+    val = tests.subset(np.arange(plan.VAL_IMAGES))
+    test = tests.subset(np.arange(plan.VALIDATION, plan.VALIDATION + plan.TEST_IMAGES))
+    outliers, val_outliers = (load(str(root / name), "train") for name in (plan.OUTLIERS, plan.VAL_OUTLIERS))
+    ood = {name: spread(load(name, "test", root=root), plan.OOD_IMAGES) for name in plan.OOD}
+    net = training.starting_net(plan.NET, len(train.classes), checkpoint=checkpoint, dropout=0.0)
+    return Sets(net, train, outliers, Examination(val, spread(val_outliers, plan.VAL_IMAGES), test, ood))
+
+
+def spread(images: ImageSet, count: int) -> ImageSet:
+    """At most so many images, spread evenly over the set."""
+    if count >= len(images):
+        return images
+    return images.subset(np.linspace(0, len(images) - 1, count).astype(np.int64))
+
+
+def run(study: Study, sets: Sets, folder: Path, runs: Path, limit: int = 0) -> Sequence[Record]:
+    """Compute missing cells in the order of work, at most `limit` of them (0: all), and add them to the study.
+
+    Cells of other images or other starting weights are an error: one table must not mix them.
+    """
+    made: list[Record] = []
+    for trial in study.trials():
+        if limit and len(made) == limit:
+            break
+        cell, found = cell_for(trial, runs, sets), study.find(trial)
+        if found is None:
+            tell(f"{trial.name}, {trial.recipe.options}, lr {trial.recipe.lr:g}: cell {cell.key}")
+            record = compute(cell, trial, sets, folder)
+            tell(f"  validation FPR95 {record.value('fpr95', 'msp', VALIDATION):.3f}, {record.cost}")
+            study.records.append(record)
+            made.append(record)
+        elif found.key != cell.key:
+            other = "; ".join(differences(dict(found.depends), cell.depends))
+            raise MacsError(f"{folder / found.key}.json is not a cell of these images ({other}); name another --cells.")
+    return made

@@ -1,0 +1,286 @@
+"""The study's tables, as markdown and as plain values for JSON. Metrics are in percent."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from macs.study.cells import METRICS, VALIDATION
+from macs.study.findings import GOAL, REFERENCE, Findings, Found
+from macs.study.plan import IMAGES, OOD, SCORES
+from macs.study.statistics import Difference, Estimate, estimate, paired_difference
+from macs.training.recommended import METHOD, SETTINGS
+
+BEST = "the score that validation chooses"
+CLAIMS = (  # (row, score) against (row, score), on one set or as the mean over all
+    (("macs", "msp"), ("oe", "msp"), ""),
+    (("macs-energy-hinge", "energy"), ("oe", "energy"), ""),
+    (("macs-energy-hinge", "energy"), ("oe", "energy"), "cifar100"),
+    (("macs-energy-hinge", "energy"), ("energy", "energy"), ""),
+    (("oe", BEST), ("oe", "msp"), ""),
+    (("plain", BEST), ("oe", "msp"), ""),
+    (("oe", "msp"), ("plain", "msp"), ""),
+)
+SETS = {"svhn": "SVHN-5k", "textures": "DTD-10", "places365": "Places-100", "cifar100": "CIFAR-100-5k"}
+
+
+def blocks(findings: Findings) -> dict[str, str]:
+    """The text of every table by its name, as it stands between the markers of a document."""
+    if not findings.rows:
+        return {"status": status(findings)}
+    return {
+        "status": status(findings),
+        "core": core(findings),
+        "sets": per_set(findings),
+        "scores": by_score(findings),
+        "chosen": choices(findings),
+        "agreement": agreement(findings),
+        "goal": goal(findings),
+        "auto": auto(findings),
+        "claims": claims(findings),
+        "costs": costs(findings),
+        "cells": cells(findings),
+    }
+
+
+def status(findings: Findings) -> str:
+    seeds = [len(found.records) for found in findings.rows.values()]
+    if not seeds:
+        return f"There are no cells; {findings.missing} are planned."
+    counts = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
+    missing = f"{findings.missing} planned cells are missing" if findings.missing else "no planned cell is missing"
+    return f"Rows with cells: {len(seeds)}; seeds per row: {counts}; {missing}."
+
+
+def core(findings: Findings) -> str:
+    heads = ["training", "seeds", "score", "AUROC ↑", "FPR95 ↓", "FPR95, ID positive ↓", "FPR95 − OE's", "ID accuracy",
+             "images passed", "CPU seconds"]  # fmt: skip
+    lines = []
+    for name, found in findings.rows.items():
+        reference = findings.rows.get(REFERENCE)
+        gap = findings.difference(name, "fpr95", found.own, reference.own) if reference else None
+        lines.append([
+            found.row.title,
+            str(len(found.records)),
+            found.own,
+            shown(found.estimate("auroc", found.own)),
+            _marked(shown(found.estimate("fpr95", found.own)), gap),
+            shown(found.estimate("fpr95_id", found.own)),
+            gap_shown(gap),
+            shown(found.accuracy),
+            f"{found.cost('images'):,.0f}" if found.row.method else "0",
+            f"{found.cost('cpu_seconds'):.0f}" if found.row.method else "0",
+        ])  # fmt: skip
+    return markdown(heads, lines)
+
+
+def per_set(findings: Findings) -> str:
+    """FPR95 on each OOD set, with the row's own score."""
+    heads = ["training", "score", *(SETS[name] for name in OOD), "mean", "validation outliers"]
+    lines = [
+        [
+            found.row.title,
+            found.own,
+            *(shown(found.estimate("fpr95", found.own, name)) for name in OOD),
+            shown(found.estimate("fpr95", found.own)),
+            shown(found.estimate("fpr95", found.own, VALIDATION)),
+        ]
+        for found in findings.rows.values()
+    ]
+    return markdown(heads, lines)
+
+
+def by_score(findings: Findings) -> str:
+    """Mean FPR95 of every row with every score; the score that validation chooses is marked."""
+    lines = []
+    for found in findings.rows.values():
+        values = {score: _percent(found.estimate("fpr95", score).mean) for score in SCORES}
+        marked = [f"{value} ←" if score == found.best_score else value for score, value in values.items()]
+        lines.append([found.row.title, *marked])
+    return markdown(["training", *SCORES], lines)
+
+
+def costs(findings: Findings) -> str:
+    """OE with other budgets, at one learning rate and with one seed."""
+    lines = [
+        [
+            found.row.title,
+            *(_percent(found.estimate("fpr95", score).mean) for score in ("msp", "energy", "knn")),
+            shown(found.accuracy),
+            f"{found.cost('images'):,.0f}",
+            f"{found.cost('cpu_seconds'):.0f}",
+        ]
+        for found in findings.costs.values()
+    ]
+    heads = ["OE with", "FPR95, msp", "FPR95, energy", "FPR95, knn", "ID accuracy", "images passed", "CPU seconds"]
+    return markdown(heads, lines) if lines else "No cell of another budget is there yet."
+
+
+def choices(findings: Findings) -> str:
+    """The settings that validation chose for each row."""
+    lines = []
+    for found in findings.rows.values():
+        if found.row.method:
+            settings = _listed(found.trial.recipe.options)
+            own = shown(found.estimate("fpr95", found.own, VALIDATION))
+            best = f"{found.best_score}: {shown(found.estimate('fpr95', found.best_score, VALIDATION))}"
+            tried = f"{found.tried} of {len(found.row.candidates())}"
+            lines.append([found.row.title, tried, f"{found.trial.recipe.lr:g}", settings, own, best])
+    heads = ["training", "candidates computed", "learning rate", "settings", "validation FPR95, own score"]
+    return markdown([*heads, "best score there"], lines)
+
+
+def agreement(findings: Findings) -> str:
+    """How far the OOD sets agree on the order of the rows."""
+    taus = findings.agreement() if len(findings.rows) > 2 else {}
+    pairs = ", ".join(f"{SETS[a]} and {SETS[b]} {tau:.2f}" for (a, b), tau in taus.items())
+    return f"Kendall's tau between the orders of the rows by FPR95: {pairs}." if taus else "There are too few rows yet."
+
+
+def goal(findings: Findings) -> str:
+    """The recommended row beside OE with MSP, OE with its best score, MaCS, and the best of all papers' methods."""
+    choice, reference = findings.recommended(), findings.rows.get(REFERENCE)
+    if choice is None or reference is None:
+        return "There is no cell of OE to compare with yet."
+    recommended, score = choice
+    papers = [found for found in findings.rows.values() if found.row.method and not found.row.ours]
+    best = min(papers, key=lambda found: found.estimate("fpr95", found.best_score).mean)
+    shown_rows = [("recommended", recommended, score), ("OE with MSP", reference, "msp")]
+    shown_rows += [("OE, score chosen on validation", reference, reference.best_score)]
+    if "macs" in findings.rows:
+        macs = findings.rows["macs"]
+        shown_rows += [("MaCS with MSP", macs, "msp"), ("MaCS, score chosen on validation", macs, macs.best_score)]
+    shown_rows += [("best of the papers' methods on the test sets", best, best.best_score)]
+    if "plain" in findings.rows:
+        plain = findings.rows["plain"]
+        shown_rows += [("no training, score chosen on validation", plain, plain.best_score)]
+    lines = [
+        [label, found.row.title, how, shown(found.estimate("auroc", how)), shown(found.estimate("fpr95", how)),
+         gap_shown(findings.difference(found.row.name, "fpr95", how, "msp")), shown(found.accuracy)]
+        for label, found, how in shown_rows
+    ]  # fmt: skip
+    heads = ["", "training", "score", "AUROC ↑", "FPR95 ↓", "FPR95 − that of OE with MSP", "ID accuracy"]
+    return markdown(heads, lines) + "\n\n" + _verdict(recommended, score, reference, best)
+
+
+def _verdict(recommended: Found, score: str, reference: Found, best: Found) -> str:
+    ours, oe = recommended.estimate("fpr95", score).mean, reference.estimate("fpr95", "msp").mean
+    theirs = best.estimate("fpr95", best.best_score).mean
+    met = "met" if ours <= GOAL * oe else "missed"
+    first = f"The goal, at most {GOAL} times the mean FPR95 of OE with MSP, is {met}: the ratio is {ours / oe:.2f}."
+    if best.row.name == recommended.row.name:
+        second = "The recommended row is itself a paper's method."
+    else:
+        side = "below" if ours < theirs else "above"
+        second = f"It is {abs(100 * (ours - theirs)):.2f} points {side} the best of the papers' methods."
+    gap = 100 * (recommended.accuracy.mean - reference.accuracy.mean)
+    return f"{first} {second} Its ID accuracy is {abs(gap):.2f} points {'below' if gap < 0 else 'above'} OE's."
+
+
+def claims(findings: Findings) -> str:
+    """Comparisons of two rows or scores, each with its cells."""
+    lines = []
+    for ours, theirs, where in CLAIMS:
+        there = ours[0] in findings.rows and theirs[0] in findings.rows
+        if there and (ours[0] != theirs[0] or findings.rows[ours[0]].best_score != theirs[1]):
+            lines.append(f"- {_compared(findings, ours, theirs, where)}")
+    return "\n".join(lines)
+
+
+def _compared(findings: Findings, ours: tuple[str, str], theirs: tuple[str, str], where: str) -> str:
+    found = [findings.rows[name] for name, _ in (ours, theirs)]
+    scores = [each.best_score if how == BEST else how for each, (_, how) in zip(found, (ours, theirs), strict=True)]
+    by_seed = [each.over_seeds("fpr95", score, where) for each, score in zip(found, scores, strict=True)]
+    means = [estimate(list(values.values())).mean for values in by_seed]
+    gap, paired = 100 * (means[0] - means[1]), paired_difference(by_seed[0], by_seed[1])
+    sure = "one seed"
+    if paired is not None and paired.pairs > 1:
+        sure = f"{'' if paired.significant else 'not '}significant over {paired.pairs} seeds"
+    cells = ", ".join(dict.fromkeys(record.key for each in found for record in each.records.values()))
+    first, second = (f"{each.row.title} with {score}" for each, score in zip(found, scores, strict=True))
+    on, side = f"on {SETS[where]}" if where else "over the four sets", "below" if gap < 0 else "above"
+    return (
+        f"{first} has the FPR95 {_percent(means[0])} {on}, {abs(gap):.2f} points {side} {second}, "
+        f"{_percent(means[1])} ({sure}; cells {cells})."
+    )
+
+
+def auto(findings: Findings) -> str:
+    """What the cells recommend, and what `--method auto` does."""
+    choice = findings.recommended()
+    if choice is None:
+        return "There is no cell of OE to compare with yet."
+    found, score = choice
+    options = dict(found.trial.recipe.options)
+    rule = "lowest validation FPR95 among rows whose validation accuracy is at least OE's"
+    ours = f"{found.row.method} with {_listed(options)}, scored by {score}"
+    same = (found.row.method, options) == (METHOD, SETTINGS)
+    now = "which is `--method auto`" if same else f"whereas `--method auto` is {METHOD} with {_listed(SETTINGS)}"
+    return f"By the {rule}, the cells recommend {ours}; {now}."
+
+
+def _listed(settings: Mapping[str, object]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in settings.items()) or "its defaults"
+
+
+def cells(findings: Findings) -> str:
+    """Which cells the numbers of each row come from."""
+    lines = [
+        [found.row.title, " ".join(f"{seed}: {record.key}" for seed, record in found.records.items())]
+        for found in (*findings.rows.values(), *findings.costs.values())
+    ]
+    return markdown(["training", "cells by seed"], lines)
+
+
+def as_dict(findings: Findings) -> dict[str, Any]:
+    """All numbers of the tables, as shares."""
+    rows = {}
+    for name, found in findings.rows.items():
+        rows[name] = {
+            "title": found.row.title,
+            "method": found.row.method,
+            "settings": dict(found.trial.recipe.options),
+            "lr": found.trial.recipe.lr,
+            "seeds": list(found.records),
+            "cells": [record.key for record in found.records.values()],
+            "own_score": found.own,
+            "best_score_on_validation": found.best_score,
+            "accuracy": [record.accuracy for record in found.records.values()],
+            "cost": {what: found.cost(what) for what in ("seconds", "cpu_seconds", "images")},
+            "scores": {
+                score: {
+                    where: {metric: list(found.over_seeds(metric, score, where).values()) for metric in METRICS}
+                    for where in (VALIDATION, *OOD)
+                }
+                for score in SCORES
+            },
+        }
+    return {"images_per_training": IMAGES, "missing_cells": findings.missing, "rows": rows}
+
+
+def shown(value: Estimate) -> str:
+    """A share in percent, with its standard error where there are several seeds."""
+    return _percent(value.mean) if math.isnan(value.error) else f"{_percent(value.mean)} ± {_percent(value.error)}"
+
+
+def gap_shown(gap: Difference | None) -> str:
+    """A difference in points, with its interval where there are several pairs."""
+    if gap is None:
+        return "–"
+    mean = f"{100 * gap.mean:+.2f}"
+    if math.isnan(gap.half_width):
+        return f"{mean} (one seed)"
+    return f"{mean} [{100 * (gap.mean - gap.half_width):+.2f}, {100 * (gap.mean + gap.half_width):+.2f}]"
+
+
+def _marked(text: str, gap: Difference | None) -> str:
+    """Bold if it is below OE's and the interval of the difference excludes 0."""
+    return f"**{text}**" if gap is not None and gap.significant and gap.mean < 0 else text
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}"
+
+
+def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rows = [heads, ["---"] * len(heads), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

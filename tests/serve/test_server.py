@@ -1,0 +1,96 @@
+"""Signals and load: what was accepted is answered, and what is too much is refused."""
+
+import asyncio
+import re
+import signal
+import socket
+import time
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import pytest
+from running import Running, form, serving
+
+from command import refused
+from macs.core.errors import MacsError
+from macs.serve.server import address_of, bind
+
+IMAGE = {"content-type": "image/png"}
+
+
+async def load(
+    url: str, content: bytes, clients: int, until: "asyncio.Event | None" = None, each: int = 10**9
+) -> Counter[object]:
+    """So many clients at once, each with one request after the other; counts status codes and kinds of errors."""
+    count: Counter[object] = Counter()
+    limits = httpx.Limits(max_connections=None)
+
+    async def work(client: httpx.AsyncClient) -> None:
+        for _ in range(each):
+            if until is not None and until.is_set():
+                return
+            try:
+                answer = await client.post(f"{url}/v1/predict", content=content, headers=IMAGE)
+            except httpx.HTTPError as error:
+                count[type(error).__name__] += 1
+                return
+            count[answer.status_code] += 1
+            if answer.status_code == 429:
+                assert int(answer.headers["retry-after"]) >= 1
+
+    async with httpx.AsyncClient(timeout=60, limits=limits) as client:
+        await asyncio.gather(*(work(client) for _ in range(clients)))
+    return count
+
+
+def test_overload_gives_only_answers_and_429(exported: Path, pictures: dict[str, bytes]) -> None:
+    with serving(exported, "--threads", 1, "--queue", 2, "--max-images", 2) as service:
+        count = asyncio.run(load(service.url, pictures["12.png"], clients=40, each=10))
+        assert count.keys() == {200, 429} and count.total() == 400
+        with httpx.Client(base_url=service.url, timeout=60) as client:
+            assert client.post("/v1/predict", files=form(dict(list(pictures.items())[:2]))).status_code == 200
+            told = client.get("/metrics").text
+        counted = re.findall(r'macs_requests_total{.*status="429"} (.*)', told)  # before a route is found, or by it
+        assert sum(map(float, counted)) == count[429]
+        assert service.event("overloaded")["refused"] >= 1
+
+
+def test_sigterm_under_load_answers_all_that_was_accepted(exported: Path, pictures: dict[str, bytes]) -> None:
+    async def stopped(service: Running) -> Counter[object]:
+        loading = asyncio.create_task(load(service.url, pictures["12.png"], clients=16))
+        await asyncio.sleep(1)
+        service.signal(signal.SIGTERM)
+        return await loading
+
+    with serving(exported, "--threads", 1) as service:
+        count = asyncio.run(stopped(service))
+        ended = service.event("stopped")
+        assert service.process.wait(30) == 0
+    assert ended["accepted"] == ended["answered"] == count[200] > 16
+    # Beyond that, only connections that were refused, or reset before the service saw them: no answer was broken off.
+    assert count.keys() <= {200, "ConnectError", "ReadError"}
+
+
+def test_readiness_ends_before_the_service_does(exported: Path) -> None:
+    with serving(exported, "--threads", 1, "--drain", 30) as service:
+        service.signal(signal.SIGTERM)
+        deadline = time.monotonic() + 20
+        while (answer := httpx.get(f"{service.url}/readyz", timeout=60)).status_code == 200:
+            assert time.monotonic() < deadline
+        assert answer.status_code == 503 and answer.headers["connection"] == "close"
+        assert httpx.get(f"{service.url}/healthz", timeout=60).status_code == 200
+        service.signal(signal.SIGINT)  # the second signal ends it at once
+        assert service.process.wait(30) == 0
+
+
+def test_addresses_that_cannot_be_had(exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"Port {port} of 127.0.0.1 is taken" in refused(capsys, "serve", exported, "--port", port)
+    with pytest.raises(MacsError, match="There is no address 'no such host'"):
+        bind("no such host", 0)
+    with pytest.raises(MacsError, match="192.0.2.1 is no address of this machine"):
+        bind("192.0.2.1", 0)
+    with bind("::1", 0) as six:
+        assert address_of(six).startswith("http://[::1]:")

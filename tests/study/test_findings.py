@@ -1,0 +1,165 @@
+"""From made-up cells to findings, tables and figures; and the documents hold what the cells of the repository say."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from macs.core.errors import MacsError
+from macs.study.cells import METRICS, Record, records_in
+from macs.study.code import loss_code
+from macs.study.document import BLOCK, refreshed
+from macs.study.findings import Findings
+from macs.study.plan import KEPT, OOD, ROWS, SCORES, Row, Trial
+from macs.study.plots import draw
+from macs.study.running import Study
+from macs.study.tables import as_dict, blocks
+
+ROOT = Path(__file__).parents[2]
+REPOSITORY = ROOT / "study"
+OE = Row("oe", "OE", "oe")
+HINGE = Row("hinge", "Hinge", "macs", {"variant": "hinge", "margin": 0.5}, ours=True)
+
+
+def made_up(trial: Trial, fpr95: float, validation: float, accuracy: float = 0.9) -> Record:
+    """A cell whose FPR95 is `fpr95` on the first set and 0.01 more on each next one; other scores are worse."""
+
+    def results(score: str) -> dict[str, list[float]]:
+        worse = 0.0 if score == "msp" else 0.1
+        sets = {name: fpr95 + worse + 0.01 * number for number, name in enumerate(OOD)}
+        return {name: [0.9, 0.8, value, 0.7, 0.6] for name, value in {"validation": validation + worse, **sets}.items()}
+
+    return Record(
+        key=f"{trial.method}-{trial.recipe.lr}-{trial.seed}",
+        trial=trial.as_dict(),
+        code=loss_code(trial.method),
+        depends={},
+        accuracy=accuracy,
+        validation_accuracy=accuracy,
+        scores={score: results(score) for score in SCORES},
+        cost={"seconds": 2.0, "cpu_seconds": 3.0, "images": 4000},
+        made_with={},
+    )
+
+
+def seeded(trial: Trial, seed: int) -> Trial:
+    return replace(trial, recipe=replace(trial.recipe, seed=seed))
+
+
+@pytest.fixture
+def study() -> Study:
+    """OE is chosen at its second rate, with three seeds; the hinge has two seeds at its first and only rate so far."""
+    oe_first, oe_second = OE.candidates()[:2]
+    hinge = HINGE.candidates()[0]
+    records = [
+        made_up(oe_first, fpr95=0.10, validation=0.40),  # best on test images, which must not matter
+        made_up(oe_second, fpr95=0.30, validation=0.30),
+        made_up(seeded(oe_second, 1), fpr95=0.34, validation=0.30),
+        made_up(seeded(oe_second, 2), fpr95=0.32, validation=0.30),
+        made_up(hinge, fpr95=0.20, validation=0.20, accuracy=0.91),
+        made_up(seeded(hinge, 1), fpr95=0.23, validation=0.20, accuracy=0.91),
+    ]
+    return Study((OE, HINGE), records)
+
+
+def test_settings_are_chosen_on_validation_and_not_on_test(study: Study) -> None:
+    assert study.chosen(OE) == OE.candidates()[1]
+    assert Findings.of(study).rows["oe"].best_score == "msp"
+
+
+def test_a_row_that_has_nothing_of_its_own_yet_is_not_shown(study: Study) -> None:
+    chosen = replace(HINGE, name="chosen", others=({"margin": 0.2},))
+    assert list(Findings.of(Study((*study.rows, chosen), study.records)).rows) == ["oe", "hinge"]
+    more = [made_up(trial, fpr95=0.2, validation=0.25) for trial in chosen.candidates()[1:]]
+    assert list(Findings.of(Study((*study.rows, chosen), study.records + more)).rows) == ["oe", "hinge", "chosen"]
+
+
+def test_numbers_by_hand(study: Study) -> None:
+    findings = Findings.of(study)
+    oe, hinge = findings.rows["oe"], findings.rows["hinge"]
+    assert oe.estimate("fpr95", "msp").mean == pytest.approx(0.32 + 0.015)  # 0.00, 0.01, 0.02, 0.03 over the sets
+    assert oe.estimate("fpr95", "msp").error == pytest.approx(0.02 / 3**0.5)
+    gap = findings.difference("hinge", "fpr95", "msp", "msp")
+    assert gap.pairs == 2 and gap.mean == pytest.approx((-0.10 - 0.11) / 2)
+    assert gap.half_width == pytest.approx(12.7062 * 0.005, rel=1e-4)  # t(0.975, 1); the differences are 0.01 apart
+    assert hinge.estimate("fpr95", "msp", "svhn").mean == pytest.approx(0.215)
+    assert findings.recommended() == (hinge, "msp")
+    assert findings.missing == 4  # the third rate of OE, two rates and the third seed of the hinge
+
+
+def test_the_recommended_row_is_as_accurate_as_oe(study: Study) -> None:
+    poor = [
+        replace(each, validation_accuracy=0.5) if each.trial["method"] == "macs" else each for each in study.records
+    ]
+    assert Findings.of(Study(study.rows, poor)).recommended()[0].row == OE
+
+
+def test_a_cell_of_another_loss_does_not_count(study: Study) -> None:
+    old = [replace(each, code="old") if each.trial["method"] == "macs" else each for each in study.records]
+    assert list(Findings.of(Study(study.rows, old)).rows) == ["oe"]
+
+
+def test_tables_show_the_numbers_and_bold_only_what_is_significant(study: Study) -> None:
+    tables = blocks(Findings.of(study))
+    line = next(line for line in tables["core"].splitlines() if line.startswith("| Hinge"))
+    assert "**23.00 ± 1.50**" in line and "-10.50 [-16.85, -4.15]" in line and "91.00" in line
+    assert "**" not in next(line for line in tables["core"].splitlines() if line.startswith("| OE"))
+    noisy = [
+        replace(each, scores=study.records[1].scores) if each.key == "macs-0.005-1" else each for each in study.records
+    ]
+    assert "**" not in blocks(Findings.of(Study(study.rows, noisy)))["core"]
+    assert "| OE | 2 of 3 | 0.002 | its defaults | 30.00 ± 0.00 |" in tables["chosen"]
+    assert "the ratio is 0.69" in tables["goal"] and "is met" in tables["goal"]  # 0.23 / 0.335
+    assert as_dict(Findings.of(study))["rows"]["hinge"]["seeds"] == [0, 1]
+
+
+def test_claims_name_their_cells(study: Study) -> None:
+    named = Study((OE, replace(HINGE, name="macs")), study.records)
+    (line,) = blocks(Findings.of(named))["claims"].splitlines()
+    assert line.startswith(
+        "- Hinge with msp has the FPR95 23.00 over the four sets, 10.50 points below OE with msp, 33.50"
+    )
+    assert "significant over 2 seeds; cells macs-0.005-0, macs-0.005-1, oe-0.002-0" in line
+
+
+def test_a_study_without_cells_says_so() -> None:
+    assert blocks(Findings.of(Study((OE,), []))) == {"status": "There are no cells; 5 are planned."}
+
+
+def test_figures_are_drawn_from_the_findings(study: Study, tmp_path: Path) -> None:
+    files = draw(Findings.of(study), tmp_path)
+    assert {file.name for file in files} >= {"differences.svg", "scores.svg", "cost.svg"}
+    text = " ".join(ElementTree.parse(tmp_path / "scores.svg").getroot().itertext())
+    assert "Hinge" in text and "23.0" in text and "33.5" in text
+
+
+def test_a_document_is_refreshed_between_its_markers() -> None:
+    text = "Before.\n<!-- study: core -->\nold\n<!-- end -->\nAfter."
+    assert refreshed(text, {"core": "new"}) == "Before.\n<!-- study: core -->\n\nnew\n\n<!-- end -->\nAfter."
+    with pytest.raises(MacsError, match="'core'"):
+        refreshed(text, {"other": ""})
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/study.md"])
+def test_the_documents_hold_what_the_cells_say(document: str) -> None:
+    """After new cells: .venv/bin/python study/refresh.py"""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    assert refreshed(text, blocks(Findings.of(Study.read(REPOSITORY)))) == text
+
+
+def test_no_result_stands_outside_the_generated_blocks() -> None:
+    prose = BLOCK.sub("", (ROOT / "docs/study.md").read_text(encoding="utf-8"))
+    assert re.findall(r"\d+\.\d\d\b(?!\d)", prose) == []
+
+
+def test_the_cells_of_the_repository_are_small_and_complete() -> None:
+    records = records_in(REPOSITORY)
+    assert records and sum(file.stat().st_size for file in REPOSITORY.iterdir()) < 5e6
+    for record in records:
+        assert (REPOSITORY / f"{record.key}.npz").is_file()
+        assert set(SCORES) <= set(record.scores) and set(KEPT) <= set(SCORES)
+        assert all(len(values) == len(METRICS) for of in record.scores.values() for values in of.values())
+        assert record.made_with["processor"] and record.trial["recipe"]["precision"] == "float32"
+    assert len({row.name for row in ROWS}) == len(ROWS)

@@ -1,0 +1,48 @@
+"""The plan: the same budget for every row, and an order of work in which whatever is finished makes a table."""
+
+from dataclasses import replace
+
+from macs import methods
+from macs.study.plan import BASE, COSTS, IMAGES, MORE_SEEDS, ROWS, SEEDS, Row, Trial, trials
+
+TRAINED = [row for row in ROWS if row.method]
+
+
+def first(row: Row) -> Trial | None:
+    return row.candidates()[0]
+
+
+def test_every_training_sees_the_same_number_of_images_and_its_settings_exist() -> None:
+    for row in TRAINED:
+        for trial in row.candidates():
+            recipe = trial.recipe
+            assert (recipe.epochs * recipe.epoch_size, recipe.batch_in, recipe.batch_out) == (IMAGES, 32, 32)
+            assert replace(recipe, options={}, lr=BASE.lr) == replace(BASE, **row.recipe)
+            methods.build(trial.method, recipe.options)
+
+
+def test_every_row_comes_once_before_any_row_comes_twice() -> None:
+    order = list(trials(ROWS, first))
+    assert order[: len(ROWS)] == [row.candidates()[0] for row in ROWS]
+    seeds = [trial.seed for trial in order]
+    assert seeds == sorted(seeds)
+
+
+def test_the_main_rows_have_five_seeds_and_the_others_three() -> None:
+    for row in TRAINED:
+        seeds = {trial.seed for trial in trials((row,), first)}
+        assert seeds == ({*SEEDS, *MORE_SEEDS} if row.main else {*SEEDS})
+    assert {"oe", "msp", "energy", "macs", "hinge"} <= {row.name for row in ROWS if row.main}
+
+
+def test_a_trial_is_written_without_the_defaults_of_the_recipe() -> None:
+    written = Trial("oe", replace(BASE, options={"weight": 1.0}, lr=0.001, seed=2)).as_dict()
+    assert written["settings"] == {"weight": 1.0}
+    assert written["recipe"]["seed"] == 2
+    assert "lr" not in written["recipe"] and "momentum" not in written["recipe"]  # 0.001 is the recipe's own
+
+
+def test_another_budget_is_one_training() -> None:
+    order = list(trials(COSTS, first))
+    assert {str(trial.as_dict()) for trial in order} == {str(row.candidates()[0].as_dict()) for row in COSTS}
+    assert all(trial.seed == 0 and trial.recipe.lr == BASE.lr for trial in order)
