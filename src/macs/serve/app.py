@@ -60,10 +60,9 @@ def create_app(
     app.add_exception_handler(RequestValidationError, misfit)
     app.add_exception_handler(HTTPException, unrouted)
     app.add_exception_handler(Refused, raised)
-    options = {"settings": settings, "pipeline": service.pipeline, "metrics": service.metrics, "key": api_key}
 
     def gate(inner: Any) -> Gate:
-        service.gate = Gate(inner, **options)  # type: ignore[arg-type]
+        service.gate = Gate(inner, settings=settings, pipeline=service.pipeline, metrics=service.metrics, key=api_key)
         return service.gate
 
     app.add_middleware(gate)
