@@ -21,7 +21,9 @@ def test_a_network_goes_through_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.architectures
-@pytest.mark.parametrize(("model", "signed"), [("resnet18", False), ("regnet_x_400mf", False), ("swin_t", True)])
+@pytest.mark.parametrize(
+    ("model", "signed"), [("resnet18", False), ("regnet_x_400mf", False), ("mnasnet0_5", False), ("swin_t", True)]
+)
 def test_several_architectures_go_through_everything(model: str, signed: bool, tmp_path: Path) -> None:
     check_everything(built(f"torchvision/{model}", 64), tmp_path, signed)
 
