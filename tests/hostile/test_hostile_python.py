@@ -14,6 +14,7 @@ ARRAYS = [
 ]
 ARRAYS += ["np.array([None])", "[[1, 2], [3]]", "torch.zeros(2, 4, 4, 3)", "None"]
 NUMBERS = ["'x'", "None", "float('nan')", "-1", "2", "np.zeros(3)"]
+MARGINS = ["'x'", "None", "float('nan')", "-1", "float('inf')", "np.zeros(3)"]  # of energies it may be 2
 
 # Each {} stands for one hostile value; the rest of the line is in order.
 LINES: list[tuple[str, list[str]]] = [
@@ -111,8 +112,8 @@ LINES: list[tuple[str, list[str]]] = [
     ("Protocol(trials={})", ["'x'", "None", "0", "-1", "1.5"]),
     ("losses.mcd({}, torch.zeros(3))", ["torch.zeros(3, 3)", "torch.zeros(())"]),
     ("losses.mcd(torch.zeros(3), torch.zeros(3), {})", ["None", "'x'", "5", "[]"]),
-    ("losses.macs_penalty(torch.zeros(3), torch.zeros(3), {})", NUMBERS),
-    ("losses.hinge_penalty(torch.zeros(3), torch.zeros(3), {})", NUMBERS),
+    ("losses.macs_penalty(torch.zeros(3), torch.zeros(3), {})", MARGINS),
+    ("losses.hinge_penalty(torch.zeros(3), torch.zeros(3), {})", MARGINS),
     (
         "macs.report.write({}, net(), images(), dict(x=noise(9, 1)))",
         ["''", "'nul\\0'", "5", "None", "'file.txt/x'", "'run/state.pt'"],
