@@ -37,7 +37,7 @@ def edited(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return texts
 
 
-@pytest.mark.parametrize(("module", "change", "changed"), CHANGES, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("module", "change", "changed"), CHANGES)
 def test_a_changed_line_changes_only_the_methods_that_use_it(
     module: str, change: tuple[str, str], changed: set[str], edited: dict[str, str]
 ) -> None:
