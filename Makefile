@@ -1,5 +1,5 @@
 # `make demo` and `make test` are all the set-up there is: each creates .venv, installs, and runs.
-# --upgrade-deps brings a newer pip than that of Python 3.11, which takes minutes to resolve our extras.
+# --upgrade-deps brings a newer pip than that of Python 3.11, which saves a minute of resolving our extras.
 PYTHON ?= python3
 BIN := .venv/bin
 
