@@ -2,7 +2,6 @@
 
 import logging
 import os
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,10 +19,11 @@ def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
         raise MacsError("The engine ray needs Ray: pip install 'macs-ood[ray]'.")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns about what a later version does
+    # Ray prints what happens to workers to standard output, where only results belong. It leaves out lines that match
+    # this pattern, which it reads when it is imported.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^")
     import ray
 
-    # Ray prints what happens to workers to standard output, where only results belong.
-    vars(import_module("ray._private.worker"))["print_to_stdstream"] = lambda *_, **__: None
     if ray.is_initialized():
         return ray
     existing = address or os.environ.get("RAY_ADDRESS")
