@@ -22,13 +22,14 @@ from macs.experiments.cells import Cell, Examination
 from macs.experiments.engine import SerialEngine
 from macs.experiments.margins import sweep
 from macs.experiments.mirrors import Mirror
-from macs.experiments.ray_engine import RayEngine, Terms, check_machine, train_and_measure
+from macs.experiments.ray_engine import RayEngine, Terms, check_machine, outcome, train_and_measure
 from macs.training.recipe import Recipe
 from macs.training.sources import Held, spec_of
 from s3_server import bucket
 from tiny import noise, stripes
 
 RECIPE = Recipe(epochs=3, batch_in=32, batch_out=32, lr=0.02, precision="float32")
+START = training.starting_net("wrn-10-1", classes=3)
 SEEN = Examination(stripes(40, seed=5), noise(40, seed=6))
 
 
@@ -117,8 +118,8 @@ def by_one_after_the_other(known: ImageSet, outliers: ImageSet, tmp_path_factory
     """The table of the serial engine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    start, run = nets.build("wrn-10-1", classes=3), tmp_path_factory.mktemp("serial")
-    table = sweep(start, known, outliers, run=run, engine=SerialEngine(progress=False), **OPTIONS).as_csv()
+    run = tmp_path_factory.mktemp("serial")
+    table = sweep(START, known, outliers, run=run, engine=SerialEngine(progress=False), **OPTIONS).as_csv()
     torch.set_num_threads(threads)
     assert len(table.splitlines()) == 9
     return table
@@ -133,12 +134,11 @@ def test_the_table_of_the_serial_engine_though_a_worker_is_killed(
         runs = [path.parent for path in tmp_path.rglob("metrics.jsonl") if path.stat().st_size]
         return any(not (folder / "net.safetensors").exists() for folder in runs)
 
-    start = nets.build("wrn-10-1", classes=3)
     with one_worker_killed(begun):
-        by_ray = sweep(start, known, outliers, run=tmp_path, engine=RayEngine(progress=False), **OPTIONS)
+        by_ray = sweep(START, known, outliers, run=tmp_path, engine=RayEngine(progress=False), **OPTIONS)
     assert by_ray.as_csv() == by_one_after_the_other
     # With either engine, the other one's cells are found again.
-    again = sweep(start, known, outliers, run=tmp_path, engine=SerialEngine(progress=False), **OPTIONS)
+    again = sweep(START, known, outliers, run=tmp_path, engine=SerialEngine(progress=False), **OPTIONS)
     assert again.as_csv() == by_one_after_the_other
 
 
@@ -166,8 +166,7 @@ def test_results_behind_a_url_though_a_worker_is_killed(
 
     def swept(folder: str) -> str:
         engine = RayEngine(progress=False, mirror=Mirror(f"{s3}/sweep", tmp_path / folder))
-        start = nets.build("wrn-10-1", classes=3)
-        return sweep(start, known, outliers, run=tmp_path / folder, engine=engine, **OPTIONS).as_csv()
+        return sweep(START, known, outliers, run=tmp_path / folder, engine=engine, **OPTIONS).as_csv()
 
     with one_worker_killed(begun):
         assert swept("driver") == by_one_after_the_other
@@ -191,6 +190,16 @@ def test_a_cell_that_fails_ends_no_other_and_names_its_machine(
     done = {each.cell.name: each for each in engine.run([wrong, fine], SEEN)}
     assert done["oe"].value().validation.accuracy is not None
     assert done["macs"].result is None and "machine" in str(done["macs"].error)
+
+
+@pytest.mark.cluster
+def test_a_machine_without_the_package(ray: Any, known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
+    def fails() -> None:
+        import a_package_that_is_not_there  # noqa: F401
+
+    done = outcome(ray, cell_of(tmp_path, known, outliers), ray.remote(max_retries=0)(fails).remote())
+    assert "oe could not begin on its machine (No module named 'a_package_that_is_not_there')" in str(done.error)
+    assert f"install macs {__version__} on every machine" in str(done.error)
 
 
 @pytest.mark.cluster

@@ -23,6 +23,7 @@ from macs.methods import Batch, Method, Step
 from macs.training.together import connect, shared_norms, world
 from tiny import noise, stripes
 
+DOCS = Path(__file__).parents[2] / "docs/scaling.md"
 SCRIPT = Path(__file__).with_name("one_of_several.py")
 Found = dict[str, dict[str, Tensor]]
 
@@ -167,8 +168,9 @@ def test_a_training_on_two_devices_is_that_on_one_and_may_be_resumed_on_one(tmp_
 @pytest.mark.cluster
 def test_torchrun_does_the_same_and_frozen_backbones_share_their_features(tmp_path: Path) -> None:
     arguments = training(tmp_path / "run", 1, "--freeze", "backbone", "--accumulate", "2")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    arguments = ["-m", "--", "macs", *arguments]
+    (documented,) = (line.strip() for line in DOCS.read_text().splitlines() if line.strip().startswith("torchrun"))
+    words = documented.partition(" finetune ")[0].replace("--nproc-per-node 4", "--nproc-per-node 2").split()
+    torchrun = [str(Path(sys.executable).with_name("torchrun")), *words[1:]]
     done = subprocess.run([*torchrun, *arguments], env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("The run is in") == 1

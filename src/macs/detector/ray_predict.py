@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from macs.core.clusters import TRIES, connected, slots
-from macs.core.errors import MacsError, first_line
+from macs.core.errors import MacsError, first_line, last_line
 from macs.core.files import output_folder, user_path, write_atomically
 from macs.core.version import __version__
 from macs.data.stores import SHARDS, found_in, is_url, store_of, writable_store
@@ -196,4 +196,4 @@ def numbers_of(file: str) -> tuple[int, int, int]:
 def told_by(error: Any) -> str:
     """The sentence of an error in a worker."""
     cause = getattr(error, "cause", None)
-    return str(cause) if isinstance(cause, MacsError) else f"A worker failed: {first_line(cause or error)}."
+    return str(cause) if isinstance(cause, MacsError) else f"A worker failed: {last_line(cause or error)}."

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from macs.core.clusters import TRIES, connected, slots
 from macs.core.console import Terminal
-from macs.core.errors import MacsError, first_line
+from macs.core.errors import MacsError, first_line, last_line
 from macs.core.version import __version__
 from macs.experiments.cells import Cell, Examination
 from macs.experiments.engine import Done
@@ -161,6 +161,10 @@ def outcome(ray: Any, cell: Cell, task: Any, mirror: Mirror | None = None) -> Do
     """What a task has returned; or that its worker was lost each time it was tried."""
     try:
         done: Done = ray.get(task)
+    except ray.exceptions.RayTaskError as error:  # before our code was reached, which catches everything
+        why = last_line(getattr(error, "cause", None) or error)
+        hint = f"install macs {__version__} on every machine of the cluster"
+        return Done(cell, None, MacsError(f"{cell.name} could not begin on its machine ({why}); {hint}."))
     except ray.exceptions.RayError as error:
         why = first_line(error)
         sentence = f"{cell.name} was tried {TRIES} times, and its worker was lost each time ({why}); the same command"
