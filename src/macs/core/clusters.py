@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from importlib.util import find_spec
 from typing import Any
 
@@ -29,13 +30,22 @@ def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
     existing = address or os.environ.get("RAY_ADDRESS")
     new = {"address": "local", "include_dashboard": False, **(local or {})}
     try:
+        if existing:
+            _knock(existing)
         ray.init(**({"address": existing} if existing else new), logging_level=logging.ERROR, log_to_driver=False)
-    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+    except (ValueError, RuntimeError, OSError, OverflowError) as error:
         where = f"at {existing}" if existing else "on this machine"
         raise MacsError(
             f"There is no Ray cluster {where} ({first_line(error)}); check the address, or leave it out."
         ) from None
     return ray
+
+
+def _knock(address: str) -> None:
+    """Raise an OSError if nobody listens at HOST:PORT: Ray itself would try for minutes, and print every attempt."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def slots(ray: Any, cpus: float, gpus: float = 0.0) -> int:
