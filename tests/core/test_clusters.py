@@ -33,6 +33,12 @@ def test_nobody_listens_at_an_address(address: str) -> None:
     assert time.monotonic() - start < 60
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+def test_a_cluster_that_cannot_start() -> None:
+    with pytest.raises(MacsError, match="Ray could not start on this machine .*; name a cluster that runs"):
+        connected(None, {"num_cpus": -1})
+
+
 @pytest.mark.cluster
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,10 +33,14 @@ def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
         if existing:
             _knock(existing)
         ray.init(**({"address": existing} if existing else new), logging_level=logging.ERROR, log_to_driver=False)
-    except (ValueError, RuntimeError, OSError, OverflowError) as error:
-        where = f"at {existing}" if existing else "on this machine"
+    except Exception as error:  # Ray raises plain ones, too
+        why = first_line(error)
+        if existing:
+            raise MacsError(
+                f"There is no Ray cluster at {existing} ({why}); check the address, or leave it out."
+            ) from None
         raise MacsError(
-            f"There is no Ray cluster {where} ({first_line(error)}); check the address, or leave it out."
+            f"Ray could not start on this machine ({why}); name a cluster that runs with --address."
         ) from None
     return ray
 
