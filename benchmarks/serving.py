@@ -1,9 +1,11 @@
 """`macs serve` under load on loopback: single-image requests, batched and unbatched, beside bare ONNX Runtime.
 
     python benchmarks/serving.py [--seconds 5] [--rounds 3] [--overload 30]
+    python benchmarks/serving.py --rate 250 --overload 300      # five minutes of overload alone
 
 The clients are connections of one asyncio process, each of which sends its next request when it has its answer. For the
-overload, requests are sent at ten times the rate that was sustained, whether answers come or not.
+overload, requests are sent at ten times the rate that was sustained, whether answers come or not, and the service's
+memory is read every ten seconds.
 """
 
 import argparse
@@ -183,9 +185,8 @@ def detector_file(folder: Path) -> Path:
     return path
 
 
-def throughput(detector: Path, length: float, rounds: int) -> tuple[float, list[bytes]]:
+def throughput(detector: Path, requests: list[bytes], length: float, rounds: int) -> float:
     """Requests per second of the service as it is by default; prints it beside the others."""
-    requests = [request_for(content) for content in pictures(64)]
     bare = session(detector.read_bytes())
     services = {
         "macs serve": Service(detector),
@@ -237,7 +238,7 @@ def throughput(detector: Path, length: float, rounds: int) -> tuple[float, list[
         **{f"latency, {name}": load.quantiles() for name, load in latencies.items()},
     }
     report("serving", "Single-image requests to a WRN-40-2 detector", found, "images/s", ratios)
-    return ours.median, requests
+    return ours.median
 
 
 def overload(detector: Path, requests: list[bytes], rate: float, length: float) -> None:
@@ -261,13 +262,16 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--seconds", type=float, default=5)
     options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--overload", type=float, default=30, help="seconds")
+    options.add_argument("--overload", type=float, default=30, help="seconds; 0 for none")
+    options.add_argument("--rate", type=float, help="requests/s that can be sustained, if known: they are not measured")
     given = options.parse_args()
     print(machine(), "load average", os.getloadavg())
     with tempfile.TemporaryDirectory() as folder:
         detector = detector_file(Path(folder))
-        rate, requests = throughput(detector, given.seconds, given.rounds)
-        overload(detector, requests, 10 * rate, given.overload)
+        requests = [request_for(content) for content in pictures(64)]
+        rate = given.rate or throughput(detector, requests, given.seconds, given.rounds)
+        if given.overload:
+            overload(detector, requests, 10 * rate, given.overload)
 
 
 if __name__ == "__main__":
