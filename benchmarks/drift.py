@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import macs
+from macs.scores import ask_all
 from macs.serve.drift import DriftTest
 
 Confidences = NDArray[np.float32]
@@ -58,12 +59,16 @@ class Naive(DriftTest):
         return (below + self._random.random(len(below))) / (1 + self._sizes[0])
 
 
-def confidences_of(score: str, data: Path, checkpoint: Path, sets: tuple[str, ...]) -> dict[str, Confidences]:
-    """The confidences of the sets' test images."""
-    images = {name: macs.data.load(name, "test", root=data) for name in ("cifar10", *sets)}
-    detector = macs.Detector(macs.nets.load(checkpoint, "wrn-40-2", classes=10), score)
-    detector = detector.calibrate(images["cifar10"].subset(np.arange(200)))  # only so that it answers
-    return {name: detector.predict(each).confidences for name, each in images.items()}
+def confidences_of(data: Path, checkpoint: Path, sets: tuple[str, ...]) -> dict[str, dict[str, Confidences]]:
+    """The confidences of the sets' test images, by score; one pass per set."""
+    net = macs.nets.load(checkpoint, "wrn-40-2", classes=10)
+    scores = {name: macs.scores.get(name) for name in SCORES}
+    found: dict[str, dict[str, Confidences]] = {name: {} for name in SCORES}
+    for name in ("cifar10", *sets):
+        answers, _ = ask_all(net, macs.data.load(name, "test", root=data), scores, "float32")
+        for score, each in answers.items():
+            found[score][name] = each.confidences
+    return found
 
 
 def alarm_after(test: DriftTest, calibration: Confidences, stream: Confidences) -> int | None:
@@ -119,9 +124,12 @@ def delays(
     return found
 
 
-def choose(console: Console, found: dict[str, dict[str, Confidences]]) -> None:
+Candidate = tuple[float, tuple[float, ...], tuple[float, ...]]  # images until the alarm, shares, lowest ranks
+
+
+def choose(console: Console, found: dict[str, dict[str, Confidences]]) -> list[Candidate]:
     """The candidates, by the geometric mean of their delays; a run without an alarm counts as if it came at the end."""
-    ranking = []
+    ranking: list[Candidate] = []
     for shares, lowest in product(CANDIDATE_SHARES, CANDIDATE_LOWEST):
         kind = type("Candidate", (DriftTest,), {"bets": tuple(product(shares, lowest))})
         times = [
@@ -137,6 +145,7 @@ def choose(console: Console, found: dict[str, dict[str, Confidences]]) -> None:
     for images, shares, lowest in sorted(ranking):
         table.add_row(f"{images:,.0f}", str(shares), str(lowest))
     console.print(table)
+    return sorted(ranking)
 
 
 def first_half(sets: dict[str, Confidences]) -> Confidences:
@@ -181,7 +190,7 @@ def spread(after: list[int | None]) -> str:
 def main(task: str, data: Path, checkpoint: Path) -> None:
     warnings.simplefilter("ignore")
     sets, work = {"choose": (CHOICE, choose), "report": (REPORTED, report)}[task]
-    work(Console(width=130), {score: confidences_of(score, data, checkpoint, sets) for score in SCORES})
+    work(Console(width=130), confidences_of(data, checkpoint, sets))
 
 
 if __name__ == "__main__":
