@@ -20,6 +20,7 @@ import sys
 import warnings
 from itertools import product
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from rich.table import Table
 
 import macs
 from macs.scores import ask_all
-from macs.serve.drift import DriftTest
+from macs.serve.drift import RATE, DriftTest
 
 Confidences = NDArray[np.float32]
 
@@ -52,11 +53,42 @@ CANDIDATE_LOWEST = (
 )
 
 
-class Naive(DriftTest):
+Bets = tuple[tuple[float, float], ...]
+
+
+class Alarms(DriftTest):
+    """Drift tests with several sets of bets and several rates on one stream, whose ranks are the same for all."""
+
+    candidates: ClassVar[tuple[Bets, ...]] = (DriftTest.bets,)
+
+    def __init__(self, calibration_images: int, rates: tuple[float, ...] = RATES, seed: int = 0) -> None:
+        self.bets = tuple(sorted(set().union(*self.candidates)))  # type: ignore[misc]
+        super().__init__(calibration_images, seed=seed)
+        members = np.array([[bet in candidate for candidate in self.candidates] for bet in self.bets], float)
+        self.means, self.rates = members / members.sum(axis=0), np.array(rates)
+        self.after = np.full((len(self.candidates), len(rates)), np.inf)  # images until each alarm
+
+    def _bet(self, ranks: NDArray[np.float64]) -> None:
+        wealth = self._wealths(ranks)
+        raised = (wealth @ self.means)[:, :, None] * self.rates >= 1
+        first = np.where(raised.any(axis=0), self.images + 1 + raised.argmax(axis=0), np.inf)
+        self.after = np.minimum(self.after, first)
+        self._wealth = wealth[-1]
+        if np.isfinite(self.after).all():
+            self.alarm_after = self.images + len(ranks)  # nothing is left to find
+
+
+class Naive(Alarms):
     """What would happen if p-values were taken for independent and uniform."""
 
     def _ranks(self, below: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.float64]:
         return (below + self._random.random(len(below))) / (1 + self._sizes[0])
+
+
+class Candidates(Alarms):
+    candidates: ClassVar[tuple[Bets, ...]] = tuple(
+        tuple(product(shares, lowest)) for shares, lowest in product(CANDIDATE_SHARES, CANDIDATE_LOWEST)
+    )
 
 
 def confidences_of(data: Path, checkpoint: Path, sets: tuple[str, ...]) -> dict[str, dict[str, Confidences]]:
@@ -71,47 +103,45 @@ def confidences_of(data: Path, checkpoint: Path, sets: tuple[str, ...]) -> dict[
     return found
 
 
-def alarm_after(test: DriftTest, calibration: Confidences, stream: Confidences) -> int | None:
-    """The number of images until the alarm; None if it does not come."""
+def fed(test: Alarms, calibration: Confidences, stream: Confidences) -> NDArray[np.float64]:
+    """The numbers of images until the alarms, by candidate and rate; infinite where none comes."""
     ranked = np.sort(calibration)
     p_values = (1 + np.searchsorted(ranked, stream, side="right")) / (1 + len(ranked))
     for piece in np.split(p_values, np.arange(PIECE, len(p_values), PIECE)):
         test.update(piece)
         if test.alarm:
             break
-    return test.alarm_after
+    return test.after
 
 
 def halves(known: Confidences, random: np.random.Generator) -> list[Confidences]:
     return np.array_split(random.permutation(known), 2)
 
 
-def false_alarms(kind: type[DriftTest], known: Confidences, rate: float, exchangeable: bool) -> int:
-    """In how many runs of 200 hours of CIFAR-10 images the alarm was raised."""
-    alarms = 0
+def false_alarms(kind: type[Alarms], known: Confidences, exchangeable: bool) -> NDArray[np.int64]:
+    """In how many runs of 200 hours of CIFAR-10 images the alarm was raised, by rate."""
+    alarms = np.zeros(len(RATES), np.int64)
     for seed in range(RUNS):
         random = np.random.default_rng(seed)
         if exchangeable:
             calibration, pool = random.choice(known, len(known) // 2), known
         else:
             calibration, pool = halves(known, random)
-        test = kind(len(calibration), false_alarm_rate=rate, seed=seed)
-        alarms += alarm_after(test, calibration, random.choice(pool, HOURS * PER_HOUR)) is not None
+        found = fed(kind(len(calibration), seed=seed), calibration, random.choice(pool, HOURS * PER_HOUR))
+        alarms += np.isfinite(found[0])
     return alarms
 
 
 def delays(
     known: Confidences,
     unknown: Confidences,
-    *,
     share: float,
-    rate: float = 1e-8,
     before: int = 0,
     runs: int = DELAYS,
-    kind: type[DriftTest] = DriftTest,
-) -> list[int | None]:
-    """After how many images the alarm came, counted from the first that may be unknown."""
-    found: list[int | None] = []
+    kind: type[Alarms] = Alarms,
+) -> NDArray[np.float64]:
+    """After how many images the alarms came, counted from the first that may be unknown: run x candidate x rate."""
+    found = []
     for seed in range(runs):
         random = np.random.default_rng(seed)
         calibration, pool = halves(known, random)
@@ -119,33 +149,26 @@ def delays(
         is_unknown = random.random(len(stream)) < share
         is_unknown[:before] = False
         stream[is_unknown] = random.choice(unknown, int(is_unknown.sum()))
-        after = alarm_after(kind(len(calibration), false_alarm_rate=rate, seed=seed), calibration, stream)
-        found.append(None if after is None else after - before)
-    return found
+        found.append(fed(kind(len(calibration), seed=seed), calibration, stream) - before)
+    return np.array(found)
 
 
-Candidate = tuple[float, tuple[float, ...], tuple[float, ...]]  # images until the alarm, shares, lowest ranks
-
-
-def choose(console: Console, found: dict[str, dict[str, Confidences]]) -> list[Candidate]:
-    """The candidates, by the geometric mean of their delays; a run without an alarm counts as if it came at the end."""
-    ranking: list[Candidate] = []
-    for shares, lowest in product(CANDIDATE_SHARES, CANDIDATE_LOWEST):
-        kind = type("Candidate", (DriftTest,), {"bets": tuple(product(shares, lowest))})
-        times = [
-            [delay or PATIENCE for delay in delays(first_half(sets), sets[name], share=share, runs=TRIALS, kind=kind)]
-            for sets in found.values()
-            for name in CHOICE
-            for share in SHARES
-        ]
-        ranking.append((float(np.exp(np.log(times).mean())), shares, lowest))
+def choose(console: Console, found: dict[str, dict[str, Confidences]]) -> None:
+    """The candidates, by the geometric mean of their delays at the service's rate; none counts as all images."""
+    times = [
+        delays(first_half(sets), sets[name], share, runs=TRIALS, kind=Candidates)[:, :, RATES.index(RATE)]
+        for sets in found.values()
+        for name in CHOICE
+        for share in SHARES
+    ]
+    means = np.exp(np.log(np.minimum(times, PATIENCE)).mean(axis=(0, 1)))
     table = Table(title=f"{', '.join(CHOICE)}, first half of CIFAR-10: geometric mean of the delays")
     for title in ("images", "shares", "lowest ranks"):
         table.add_column(title, justify="right")
-    for images, shares, lowest in sorted(ranking):
-        table.add_row(f"{images:,.0f}", str(shares), str(lowest))
+    pairs = list(product(CANDIDATE_SHARES, CANDIDATE_LOWEST))
+    for place in np.argsort(means):
+        table.add_row(f"{means[place]:,.0f}", *map(str, pairs[place]))
     console.print(table)
-    return sorted(ranking)
 
 
 def first_half(sets: dict[str, Confidences]) -> Confidences:
@@ -161,29 +184,26 @@ def report(console: Console, found: dict[str, dict[str, Confidences]]) -> None:
         table = Table(title=f"{score}: runs of {RUNS} with a false alarm in {HOURS} hours, {PER_HOUR:,} images each")
         for title in ("rate", "at most, on average", "other half", "exchangeable", "naive"):
             table.add_column(title, justify="right")
-        for rate in RATES:
+        cases = ((Alarms, False), (Alarms, True), (Naive, False))
+        counts = [false_alarms(kind, sets["cifar10"], exchangeable) for kind, exchangeable in cases]
+        for place, rate in enumerate(RATES):
             bound = min(1.0, rate * HOURS * PER_HOUR) * RUNS
-            cases = ((DriftTest, False), (DriftTest, True), (Naive, False))
-            counts = [false_alarms(kind, sets["cifar10"], rate, exchangeable) for kind, exchangeable in cases]
-            table.add_row(f"{rate:g}", f"{bound:.3g}", *map(str, counts))
+            table.add_row(f"{rate:g}", f"{bound:.3g}", *(str(count[place]) for count in counts))
         console.print(table)
         table = Table(title=f"{score}: images until the alarm, median of {DELAYS} runs (5% to 95%)")
         for title in ("unknown", *(f"rate {rate:g}, after {before:,}" for rate in RATES for before in BEFORE)):
             table.add_column(title, justify="right")
         for name, share in product(REPORTED, SHARES):
-            cells = [
-                spread(delays(second_half(sets), sets[name], share=share, rate=rate, before=before))
-                for rate, before in product(RATES, BEFORE)
-            ]
+            after = [delays(second_half(sets), sets[name], share, before)[:, 0] for before in BEFORE]
+            cells = [spread(each[:, place]) for place in range(len(RATES)) for each in after]
             table.add_row(f"{share:.0%} {name}", *cells)
         console.print(table)
 
 
-def spread(after: list[int | None]) -> str:
+def spread(after: NDArray[np.float64]) -> str:
     """The median and the range of delays; alarms before the change are counted apart."""
-    early = sum(each is not None and each <= 0 for each in after)
-    times = [np.inf if each is None else each for each in after if each is None or each > 0]
-    low, middle, high = np.quantile(times, [0.05, 0.5, 0.95], method="nearest")
+    early = int((after <= 0).sum())
+    low, middle, high = np.quantile(after[after > 0], [0.05, 0.5, 0.95], method="nearest")
     return f"{middle:,.0f} ({low:,.0f} to {high:,.0f})" + (f", {early} early" if early else "")
 
 

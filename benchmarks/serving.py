@@ -194,6 +194,7 @@ def throughput(detector: Path, requests: list[bytes], length: float, rounds: int
         "macs serve, unbatched": Service(detector, "--batch", "1"),
     }
     latencies: dict[str, Load] = {}
+    passes_made: Counter[str] = Counter()
 
     def passes(batch: int) -> float:
         images = random.integers(0, 256, (batch, 32, 32, 3), dtype=np.uint8)
@@ -206,11 +207,14 @@ def throughput(detector: Path, requests: list[bytes], length: float, rounds: int
         return count / spent
 
     def served(name: str, clients: int) -> float:
+        case, before = f"{name}, {clients} clients", services[name].metric("macs_batch_images_count")
         start = time.perf_counter()
         load = asyncio.run(closed_load(services[name].port, requests, clients, length))
+        spent = time.perf_counter() - start
         assert set(load.statuses) == {200}, load.statuses
-        latencies.setdefault(f"{name}, {clients} clients", Load()).latencies += load.latencies
-        return load.statuses[200] / (time.perf_counter() - start)
+        passes_made[case] += round(services[name].metric("macs_batch_images_count") - before)
+        latencies.setdefault(case, Load()).latencies += load.latencies
+        return load.statuses[200] / spent
 
     cases: dict[str, Callable[[], float]] = {
         f"ONNX Runtime, batches of {BATCH}": lambda: passes(BATCH),
@@ -220,8 +224,6 @@ def throughput(detector: Path, requests: list[bytes], length: float, rounds: int
         "macs serve, delay of 5 ms, 1 client": lambda: served("macs serve, delay of 5 ms", 1),
     }
     found = interleaved(cases, rounds)
-    batched = services["macs serve"]
-    mean = batched.metric("macs_batch_images_sum") / batched.metric("macs_batch_images_count")
     for service in services.values():
         assert service.stop() == 0
     ours = found[f"macs serve, {CLIENTS} clients"]
@@ -234,8 +236,10 @@ def throughput(detector: Path, requests: list[bytes], length: float, rounds: int
         f"service / ONNX Runtime in batches of {BATCH}, round by round": paired(bare_batched.values),
         "service / ONNX Runtime one by one, round by round": paired(bare_single.values),
         "batched / unbatched": paired(found[f"macs serve, unbatched, {CLIENTS} clients"].values),
-        "images per pass, mean": mean,
-        **{f"latency, {name}": load.quantiles() for name, load in latencies.items()},
+        **{
+            f"{name}: {len(load.latencies) / passes_made[name]:.1f} images per pass": load.quantiles()
+            for name, load in latencies.items()
+        },
     }
     report("serving", "Single-image requests to a WRN-40-2 detector", found, "images/s", ratios)
     return ours.median

@@ -132,13 +132,17 @@ class DriftTest:
             np.add.at(seen, places, 1)
         return ranks
 
-    def _bet(self, ranks: NDArray[np.float64]) -> None:
-        """The recursion unrolled, with P_t = f(u_1) ... f(u_t): R_t = P_t (R_0 + 1/P_0 + ... + 1/P_(t-1))."""
+    def _wealths(self, ranks: NDArray[np.float64]) -> NDArray[np.float64]:
+        """R after each image, unrolled with P_t = f(u_1) ... f(u_t): R_t = P_t (R_0 + 1/P_0 + ... + 1/P_(t-1))."""
         a, q = np.array(self.bets).T
         odds = (1 - a) + a * (ranks[:, None] <= q) / q
         product_until = odds.cumprod(axis=0)
         staked = (odds / product_until).cumsum(axis=0)  # 1 / P_(t-1) = f(u_t) / P_t
-        wealth = product_until * (self._wealth + staked)
+        wealth: NDArray[np.float64] = product_until * (self._wealth + staked)
+        return wealth
+
+    def _bet(self, ranks: NDArray[np.float64]) -> None:
+        wealth = self._wealths(ranks)
         evidence = self.false_alarm_rate * wealth.mean(axis=1)
         last = len(ranks) - 1
         if (evidence >= 1).any():
