@@ -20,7 +20,7 @@ from macs.detector._detector import Detector
 from macs.detector.calibration import Calibration, calibrate
 from macs.detector.export import SCORE, describe, quiet, sealed, strip, to_onnx
 from macs.detector.reference import Reference
-from macs.detector.runtime import run, session
+from macs.detector.runtime import run, session, silent_onnxruntime
 from macs.detector.saving import allowed_drop, onnx_path
 from macs.detector.verdicts import RankedAnswers
 from macs.metrics import ood_metrics
@@ -136,6 +136,8 @@ def export_int8(
 def quantise(model: "ModelProto", images: ImageSet) -> "ModelProto":
     """The graph with its layers in 8 bits; scaling, normalisation and score stay in float32."""
     import onnx
+
+    silent_onnxruntime()
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
     class Reader(CalibrationDataReader):
