@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from macs.core.console import one_line_about_the_hub
 from macs.core.errors import MacsError
 from macs.core.registry import quoted, users_code
 from macs.data.preparation import Preparation
@@ -159,6 +160,7 @@ def downloading(name: str, what: str) -> Iterator[None]:
     """A guard around a download: whatever the library raises becomes a MacsError."""
     with (
         torchvision_fits(name),
+        one_line_about_the_hub(),
         users_code(
             f"The {what} of {name} cannot be downloaded (check the name and the connection, or give files of your own)"
         ),
