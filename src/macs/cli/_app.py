@@ -12,11 +12,17 @@ from cyclopts import App, Parameter, Token
 from macs.core.console import Terminal
 from macs.core.settings import Span, shown
 from macs.core.text import printable
-from macs.core.version import __version__
+
+
+def _version() -> str:
+    from macs.doctor import version_line
+
+    return version_line()
+
 
 app = App(
     name="macs",
-    version=__version__,
+    version=_version,
     help="""Equip an image classifier with out-of-distribution (OOD) detection.
 
     From a classifier to a detector in four lines, with your data root in $MACS_DATA:
@@ -33,7 +39,7 @@ app = App(
 )
 
 GROUPS = {  # the commands in the order in which a user needs them
-    "Start": ("demo",),
+    "Start": ("demo", "doctor"),
     "Data": ("data",),
     "Train": ("pretrain", "finetune", "sweep"),
     "Measure": ("evaluate", "report"),
