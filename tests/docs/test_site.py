@@ -33,7 +33,9 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         self.ids |= {values.get("id") or ""}
-        source = values.get("src") if tag in ("script", "img", "iframe") else values.get("href") if tag == "link" else None
+        source = (
+            values.get("src") if tag in ("script", "img", "iframe") else values.get("href") if tag == "link" else None
+        )
         self.loads += [source] if source else []
 
     def handle_data(self, data: str) -> None:
@@ -70,7 +72,10 @@ def test_every_command_has_a_page_with_every_option(site: Path) -> None:
         for usage, options in leaves(command):
             assert usage in page.text
             for option in options:
-                assert option == "*" or re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", page.text), (usage, option)
+                assert option == "*" or re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", page.text), (
+                    usage,
+                    option,
+                )
 
 
 def public_modules() -> list[ModuleType]:
