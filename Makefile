@@ -18,6 +18,20 @@ docs: .venv/dev-installed  # the theme's note about its successor is for us, not
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean --quiet
 	@echo "The site is in site/; open site/index.html."
 
+package: .venv/dev-installed
+	rm -rf .venv/exported
+	PYTHONPATH=tests $(BIN)/python tests/runtime/exported_files.py .venv/exported
+	$(BIN)/python .ci/package.py --extras demo,onnx --exported .venv/exported
+
+coverage: .venv/dev-installed
+	rm -f .coverage .coverage.*
+	OMP_NUM_THREADS=1 COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest --numprocesses auto --dist loadfile \
+		--no-loadscope-reorder --cov --cov-report=term:skip-covered --cov-report=html:coverage
+
+mutations: .venv/dev-installed  # of what [tool.mutmut] in pyproject.toml names; `mutmut results` lists the survivors
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mutmut>=3.8'
+	OMP_NUM_THREADS=1 $(BIN)/mutmut run
+
 test-lowest: .venv-lowest/installed
 	.venv-lowest/bin/python -m pytest $(addprefix tests/,$(LOWEST))
 
@@ -67,4 +81,4 @@ bench-peers: .venv-peers/installed
 	touch $@
 
 clean:
-	rm -rf .venv .venv-lowest .venv-peers .venv-runtime runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-peers .venv-runtime site coverage mutants runs .pytest_cache .mypy_cache .ruff_cache

@@ -73,8 +73,8 @@ def build(target: Path) -> tuple[Path, Path]:
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
-    listed = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, check=True, capture_output=True, text=True)
-    expected = {name.removeprefix("src/") for name in listed.stdout.split()}
+    files = [path for path in (ROOT / "src" / "macs").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    expected = {path.relative_to(ROOT / "src").as_posix() for path in files}
     assert {Path(name).suffix for name in expected} >= {".py", ".html", ".css", ".js", ".json", ".typed"}
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}

@@ -2,8 +2,8 @@
 
     python docs/site/verdicts.py            # trains for a minute or two
 
-The network is that of `macs demo` with MaCS and seed 0, calibrated to keep 95% of known images. The first images of each test set
-are shown, whatever the verdicts are.
+The network is that of `macs demo` with MaCS and seed 0, calibrated to keep 95% of known images. The first images of
+each test set are shown, whatever the verdicts are.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The site as a reader gets it: built strictly, with every command, every option and every public name, from one place."""
+"""The site as a reader gets it: built strictly, with every command, every option and every public name."""
 
 import importlib
 import os

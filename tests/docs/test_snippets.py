@@ -45,12 +45,12 @@ NOT_RUN = {
     'held, train = macs.data.load("cifar10", "train")': "needs CIFAR-10; tests/data/test_spec.py has other sets",
     'get("cifar10", root="data", mirror=None)': "downloads CIFAR-10; tests/data/test_download.py has a server",
     "torchvision.datasets.Flowers102": "downloads photographs; tests/data/test_torch_datasets.py has other datasets",
-    'benchmarks.get("openood-cifar10")': "needs OpenOOD's images and lists; tests/evaluation/test_benchmarks.py makes some",
+    'benchmarks.get("openood-cifar10")': "needs OpenOOD's images; tests/evaluation/test_benchmarks.py makes some",
     "class SmallNet(nn.Module):": "a sketch; examples/your_model.py has the whole class, which the next blocks use",
     "from macs.serve.on_ray import deployment": "starts a Ray cluster",
     'providers=["cuda", "cpu"]': "needs a GPU; tests/detector/test_runtime.py has the CPU alone",
-    "net=MyNet(classes=10), score=MyScore()": "stands for classes of the reader's; tests/detector/test_detector_files.py",
-    'print(macs.evaluate(net, macs.data.load("cifar10", "test")': "a WRN-40-2 takes minutes; its parts run elsewhere here",
+    "net=MyNet(classes=10), score=MyScore()": "classes of the reader's; tests/detector/test_detector_files.py has some",
+    'print(macs.evaluate(net, macs.data.load("cifar10", "test")': "a WRN-40-2 takes minutes",
 }
 
 

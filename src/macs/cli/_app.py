@@ -32,11 +32,13 @@ app = App(
         macs calibrate runs/mine --out detector.safetensors
         macs predict photos/ --detector detector.safetensors
 
-    Every command takes `--help`, and `--traceback`, which shows where an error happened.""",
+    Every command takes `--help`; `--quiet`, which leaves out bars and messages; and `--traceback`, which shows where an
+    error happened.""",
     help_format="markdown",
     console=Terminal(),
     suppress_keyboard_interrupt=False,
 )
+app.register_install_completion_command()
 
 GROUPS = {  # the commands in the order in which a user needs them
     "Start": ("demo", "doctor"),
@@ -45,7 +47,7 @@ GROUPS = {  # the commands in the order in which a user needs them
     "Measure": ("evaluate", "report"),
     "Use": ("calibrate", "predict", "export", "inspect", "serve"),
     "Paper": ("reproduce",),
-    "Options": ("--help", "--version"),
+    "Options": ("--help", "--version", "--install-completion"),
 }
 
 Flag = Parameter(negative="")

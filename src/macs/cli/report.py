@@ -60,8 +60,8 @@ def report(
     out
         File to write [default: report.html in the run folder, or beside the detector].
     card
-        Also write a model card here (.md), from what the run recorded and what was measured, with a card for each set of
-        images; what only you can know is left to be written.
+        Also write a model card here (.md), from what the run recorded and what was measured, with a card for each set
+        of images; what only you can know is left to be written.
     """
     sets_read = [name for name in (id, *(ood or ())) if name]
     if detector is not None:
