@@ -50,7 +50,6 @@ NOT_RUN = {
     "from macs.serve.on_ray import deployment": "starts a Ray cluster",
     'providers=["cuda", "cpu"]': "needs a GPU; tests/detector/test_runtime.py has the CPU alone",
     "net=MyNet(classes=10), score=MyScore()": "classes of the reader's; tests/detector/test_detector_files.py has some",
-    'print(macs.evaluate(net, macs.data.load("cifar10", "test")': "a WRN-40-2 takes minutes",
 }
 
 
