@@ -39,6 +39,7 @@ MODULES = (  # in the order in which a reader needs them
     "macs.report",
     "macs.inference",
 )
+MARKER = re.compile(r"([-*]|\d\.) (?=\S)")  # of an item of a list, at the beginning of a line
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -70,7 +71,30 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return match[0].replace("](docs/", "](") if from_root else match[0]
         return f"]({up}{ROOT_PAGES.get(target, f'repository/{target}')}{match[2] or ''})"
 
-    return LINK.sub(moved, markdown)
+    return with_lists_as_on_github(LINK.sub(moved, markdown))
+
+
+def with_lists_as_on_github(markdown: str) -> str:
+    """Indent what belongs to an item of a list by four spaces, and put an empty line before a list.
+
+    CommonMark, and so GitHub, needs only the width of the item's marker, and no empty line; Python-Markdown needs both.
+    """
+    lines: list[str] = []
+    fenced, paragraphs = False, False  # whether inside of a fence; whether the current item has several paragraphs
+    width = 0  # of the marker of the current list; 0 outside of lists
+    for line in markdown.split("\n"):
+        fenced ^= line.startswith("```")
+        marker = None if fenced else MARKER.match(line)
+        if marker:
+            if (not width or paragraphs) and lines and lines[-1].strip():
+                lines.append("")
+            width, paragraphs = len(marker[0]), False
+        elif line.strip() and not line.startswith(" "):
+            width = 0
+        indented = width and not marker and line.startswith(" " * width)
+        paragraphs |= bool(indented and lines and not lines[-1].strip())
+        lines.append(" " * (4 - width) + line if indented else line)
+    return "\n".join(lines)
 
 
 def outside(link: str, from_root: bool) -> str | None:

@@ -111,6 +111,14 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
             assert not [each for each in Page(path).loads if re.match("(https?:)?//", each)], path
 
 
+def test_what_belongs_to_an_item_of_a_list_stays_in_it(site: Path) -> None:
+    text = (site / "detector.html").read_text(encoding="utf-8")
+    before, table = text.split("share kept, 95% interval", 1)
+    items = before[before.index('id="the-threshold"') :]
+    assert items.count("<li>") == items.count("</li>") + 1, "the table is outside of its item"
+    assert "</li>" in table[: table.index("<h3")]
+
+
 def test_files_that_pages_link_to_are_copied(site: Path) -> None:
     for name in ("examples/your_loop.py", "deploy/kubernetes.yaml"):
         assert (site / "repository" / name).read_bytes() == (ROOT / name).read_bytes()
