@@ -7,13 +7,31 @@ BIN := .venv/bin
 LOWEST := core data evaluation figures nets/test_normalise.py test_metrics.py test_cli.py training/test_options.py \
 	detector/test_export.py detector/test_int8.py detector/test_formats.py detector/test_label.py report/test_charts.py
 
-.PHONY: demo test test-lowest test-peers test-runtime lint bench bench-peers clean
+.PHONY: demo test docs coverage mutations package test-lowest test-peers test-runtime lint bench bench-peers clean
 
 demo: .venv/demo-installed
 	$(BIN)/macs demo
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+docs: .venv/dev-installed  # the theme's note about its successor is for us, not for every build: CONTRIBUTING.md has it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean --quiet
+	@echo "The site is in site/; open site/index.html."
+
+package: .venv/dev-installed
+	rm -rf .venv/exported
+	PYTHONPATH=tests $(BIN)/python tests/runtime/exported_files.py .venv/exported
+	$(BIN)/python .ci/package.py --extras demo,onnx --exported .venv/exported
+
+coverage: .venv/dev-installed
+	rm -f .coverage .coverage.*
+	OMP_NUM_THREADS=1 COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest --numprocesses auto --dist loadfile \
+		--no-loadscope-reorder --cov --cov-report=term:skip-covered --cov-report=html:coverage
+
+mutations: .venv/dev-installed  # of what [tool.mutmut] in pyproject.toml names; `mutmut results` lists the survivors
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mutmut>=3.8'
+	OMP_NUM_THREADS=1 $(BIN)/mutmut run
 
 test-lowest: .venv-lowest/installed
 	.venv-lowest/bin/python -m pytest $(addprefix tests/,$(LOWEST))
@@ -64,4 +82,4 @@ bench-peers: .venv-peers/installed
 	touch $@
 
 clean:
-	rm -rf .venv .venv-lowest .venv-peers .venv-runtime runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-peers .venv-runtime site coverage mutants runs .pytest_cache .mypy_cache .ruff_cache

@@ -29,6 +29,7 @@ ELSEWHERE = {
     "cli/sweep": "experiments/test_margins.py",
     "cli/reproduce": "paper/test_reproduction.py",
     "cli/demo": "test_demo.py",
+    "cli/doctor": "test_doctor.py",
     "__main__": "test_door.py",
     # Several modules do one thing together, which is what a user sees.
     "scores/_score": "scores/test_modules.py",

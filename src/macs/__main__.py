@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-TRACEBACK = "--traceback"
+TRACEBACK, QUIET = "--traceback", "--quiet"  # which every command takes, anywhere on its line
 NO_MEMORY = ("can't allocate memory", "out of memory", "could not create a primitive")  # of torch, CUDA and oneDNN
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -24,7 +24,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def main() -> None:
     """Run the command that the arguments name."""
     show_traceback = TRACEBACK in sys.argv
-    sys.argv = [argument for argument in sys.argv if argument != TRACEBACK]
+    if QUIET in sys.argv:
+        os.environ["MACS_QUIET"] = "1"
+    sys.argv = [argument for argument in sys.argv if argument not in (TRACEBACK, QUIET)]
     prepare_signals()
     try:
         prepare_streams()

@@ -16,6 +16,7 @@ GOOD = {
     "data get": "data get cifar10 --mirror file:///nowhere",
     "data list": "data list",
     "demo": "demo --out file.txt/below",
+    "doctor": "doctor",
     "evaluate": "evaluate run --ood unknown",
     "export": "export detector.safetensors new.onnx --int8 --images nowhere.npy --ood unknown",
     "finetune": f"finetune {TRAINING} --outliers outliers.npy --batch-out 16 --run new",

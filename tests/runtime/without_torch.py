@@ -63,9 +63,11 @@ def check(folder: Path, name: str, expected: dict[str, Any]) -> None:
 def main(folder: Path) -> None:
     present = [name for name in FORBIDDEN if find_spec(name) is not None]
     assert not present, f"the environment must not have {present}"
+    examination = json.loads(macs(folder, "doctor", "--json"))
+    assert examination["torch"].startswith("not installed") and examination["onnxruntime"]["providers"]
     for name, expected in json.loads((folder / "expected.json").read_text(encoding="utf-8")).items():
         check(folder, name, expected)
-    print("predict, evaluate, report and inspect agree with PyTorch, without it.")
+    print("doctor works, and predict, evaluate, report and inspect agree with PyTorch, without it.")
 
 
 if __name__ == "__main__":

@@ -12,11 +12,17 @@ from cyclopts import App, Parameter, Token
 from macs.core.console import Terminal
 from macs.core.settings import Span, shown
 from macs.core.text import printable
-from macs.core.version import __version__
+
+
+def _version() -> str:
+    from macs.doctor import version_line
+
+    return version_line()
+
 
 app = App(
     name="macs",
-    version=__version__,
+    version=_version,
     help="""Equip an image classifier with out-of-distribution (OOD) detection.
 
     From a classifier to a detector in four lines, with your data root in $MACS_DATA:
@@ -26,20 +32,22 @@ app = App(
         macs calibrate runs/mine --out detector.safetensors
         macs predict photos/ --detector detector.safetensors
 
-    Every command takes `--help`, and `--traceback`, which shows where an error happened.""",
+    Every command takes `--help`; `--quiet`, which leaves out bars and messages; and `--traceback`, which shows where an
+    error happened.""",
     help_format="markdown",
     console=Terminal(),
     suppress_keyboard_interrupt=False,
 )
+app.register_install_completion_command()
 
 GROUPS = {  # the commands in the order in which a user needs them
-    "Start": ("demo",),
+    "Start": ("demo", "doctor"),
     "Data": ("data",),
     "Train": ("pretrain", "finetune", "sweep"),
     "Measure": ("evaluate", "report"),
     "Use": ("calibrate", "predict", "export", "inspect", "serve"),
     "Paper": ("reproduce",),
-    "Options": ("--help", "--version"),
+    "Options": ("--help", "--version", "--install-completion"),
 }
 
 Flag = Parameter(negative="")

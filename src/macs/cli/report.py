@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from macs.cli._app import ANY_HARDWARE, Data, HardwareOptions, Json, Settings, Several, app, ood_sets_for, show
 from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_beside_detector, refuse_without_detector
+from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.files import output_file
 
@@ -25,6 +26,7 @@ def report(
     net: str | None = None,
     provider: Provider = None,
     out: Path | None = None,
+    card: Path | None = None,
     hardware: HardwareOptions = ANY_HARDWARE,
     data: Data = None,
     json: Json = False,
@@ -36,6 +38,7 @@ def report(
     that go wrong first. It needs no server and loads nothing: send it, print it, keep it.
 
         macs report runs/mine --ood svhn textures places365
+        macs report runs/mine --ood unknown/ --card model-card.md
         macs report --detector detector.onnx --id photos/test --ood unknown/ --out report.html
 
     Parameters
@@ -56,10 +59,17 @@ def report(
         With --detector, a network of your own, as module:Class; a score of your own is named by --score likewise.
     out
         File to write [default: report.html in the run folder, or beside the detector].
+    card
+        Also write a model card here (.md), from what the run recorded and what was measured, with a card for each set
+        of images; what only you can know is left to be written.
     """
     sets_read = [name for name in (id, *(ood or ())) if name]
     if detector is not None:
         refuse_beside_detector(run=run, score=bool(settings))
+        if card is not None:
+            raise MacsError(
+                "A model card is written from the record of a run; name the run folder, or leave --card out."
+            )
         file = detector_file(detector, net, score, provider, hardware)
         target = output_file(out or detector.with_name("report.html"), inputs=[detector, *sets_read])
         names = ood if ood is not None else _default_ood_sets(id or "", data)
@@ -79,6 +89,7 @@ def report(
     from macs.training.trained import open_trained, refuse_trained_on_all
 
     target = output_file(out or run / "report.html", inputs=sets_read)
+    card_file = None if card is None else output_file(card, inputs=[target, *sets_read])
     trained = open_trained(run, id=id)
     refuse_trained_on_all(trained, id)
     known = trained.trained_on or trained.id
@@ -100,6 +111,12 @@ def report(
         train=lambda: load(known, "train", root=data, preparation=trained.preparation),
         held_out=lambda: load_held_out(known, data, trained.preparation),
     )
+    if card_file is not None:
+        from macs.report.card import write_card
+        from macs.training.runs import RunFolder
+
+        write_card(card_file, RunFolder(run).spec, evaluation)
+        tell(f"The model card is in {card_file}; complete what is to be written.")
     _show(target, evaluation, json)
 
 

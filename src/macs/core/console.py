@@ -1,10 +1,11 @@
 """Progress bars, messages and warnings. They go to standard error, so that standard output holds only results."""
 
 import logging
+import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import Progress
@@ -14,8 +15,18 @@ from macs.core.errors import MacsWarning
 T = TypeVar("T")
 
 
+QUIET = "MACS_QUIET"  # set by --quiet; the processes that a command starts inherit it
+
+
 class Terminal(Console):
-    """A console that leaves a closed pipe to macs.__main__, so that every command ends in the same way."""
+    """A console that leaves a closed pipe to macs.__main__, so that every command ends in the same way.
+
+    Colours and bars appear on a terminal alone, and no colours with $NO_COLOR. With $MACS_QUIET, nothing is printed to
+    standard error; warnings and errors do not pass through here.
+    """
+
+    def __init__(self, *, stderr: bool = False, quiet: bool = False, **options: Any) -> None:
+        super().__init__(stderr=stderr, quiet=quiet or (stderr and bool(os.environ.get(QUIET))), **options)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
@@ -58,26 +59,47 @@ def channels_last(net: nn.Module) -> nn.Module:
     return net
 
 
-def use_bf16(precision: str, device: torch.device) -> bool:
-    """Whether to compute in bf16: as asked, and for `auto` where the hardware multiplies it faster than float32.
+@dataclass(frozen=True)
+class Bf16:
+    """Whether a device computes in bf16, whether that is faster than float32, and how we know."""
+
+    works: bool
+    faster: bool
+    reason: str
+
+
+def bf16_on(device: torch.device) -> Bf16:
+    """What bf16 is worth on a device.
 
     The kind of hardware decides, never a timing: the same machine must give the same bits every time. Among CPUs, those
     with AMX are faster in bf16; those with AVX512_BF16 alone, and those that emulate it, are slower.
     """
+    if device.type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+        return Bf16(True, native, "this GPU has bf16" if native else "this GPU would emulate bf16")
+    if device.type != "cpu":
+        return Bf16(True, False, "bf16 is not known to be faster on this device")
+    limit = os.environ.get(ISA_LIMIT, "ALL").upper()
+    if not torch.cpu._is_amx_tile_supported():
+        return Bf16(True, False, "this processor has no AMX, without which bf16 is slower")
+    if not ("AMX" in limit or limit in ("ALL", "DEFAULT", "")):
+        return Bf16(True, False, f"{ISA_LIMIT}={limit} turns off AMX, without which bf16 is slower")
+    if not _multiplies_bf16():
+        return Bf16(False, False, "this processor says that it has AMX, but bf16 fails on it")
+    return Bf16(True, True, "this processor has AMX")
+
+
+def use_bf16(precision: str, device: torch.device) -> bool:
+    """Whether to compute in bf16: as asked, and for `auto` where the hardware multiplies it faster than float32."""
     if precision == "float32":
         return False
-    if device.type != "cpu":
-        asked = precision == "bf16"
-        return asked or (device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False))
-    limit = os.environ.get(ISA_LIMIT, "ALL").upper()
-    amx = torch.cpu._is_amx_tile_supported() and ("AMX" in limit or limit in ("ALL", "DEFAULT", ""))
-    works = not amx or _multiplies_bf16()
-    if precision == "bf16" and not works:
+    bf16 = bf16_on(device)
+    if precision == "bf16" and not bf16.works:
         raise MacsError(
             "This processor says that it has AMX, but bf16 fails on it, perhaps because a virtual machine hides a part "
             f"of AMX; use --precision float32, or set {ISA_LIMIT}=AVX512_CORE_BF16 to do without AMX."
         )
-    return precision == "bf16" or (amx and works)
+    return precision == "bf16" or bf16.faster
 
 
 @cache

@@ -9,7 +9,8 @@ class MacsError(Exception):
 
     def __init__(self, sentence: str, details: str = "") -> None:
         super().__init__(f"{sentence}\n{details}" if details else sentence)
-        self.sentence, self.details = sentence, details
+        self.sentence: str = sentence
+        self.details: str = details
 
 
 class MacsWarning(UserWarning):

@@ -74,7 +74,8 @@ class Registry(Generic[T]):
     """`@registry("name")` adds an entry; `registry["name"]` gets it; `registry["module:Name"]` imports one."""
 
     def __init__(self, package: str, kind: str) -> None:
-        self.package, self.kind = package, kind
+        self.package: str = package
+        self.kind: str = kind
         self._entries: dict[str, T] = {}
         self._complete = False
 

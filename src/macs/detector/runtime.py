@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 from macs.core.files import input_file
 from macs.core.registry import unknown
+from macs.data.preparation import Preparation
 from macs.detector.calibration import Calibration
 from macs.detector.judge import Ask, Judge
 from macs.detector.label import DetectorLabel, read_label, recognise
@@ -46,19 +47,19 @@ class Runtime(Judge):
         default the CPU; with `threads` 0, ONNX Runtime decides on their number.
         """
         chosen = execution_providers([providers] if isinstance(providers, str) else providers)
-        self.path = input_file(path, "exported detector", "make one with: macs export")
+        self.path: Path = input_file(path, "exported detector", "make one with: macs export")
         content = self.path.read_bytes()
         try:
-            self.session = session(content, chosen, threads)
+            self.session: InferenceSession = session(content, chosen, threads)
             properties = self.session.get_modelmeta().custom_metadata_map
         except Exception:  # ONNX Runtime raises errors of many kinds, some longer than a page
             raise MacsError(f"{path} is damaged or not an ONNX file; export it again with: macs export.") from None
-        self.label = label_in(properties, content, path)
-        self.classes = self.label.classes
-        self.preparation = self.label.preparation
+        self.label: DetectorLabel = label_in(properties, content, path)
+        self.classes: tuple[str, ...] = self.label.classes
+        self.preparation: Preparation = self.label.preparation
         self.calibration: Calibration = self.label.calibration
-        self.sha256 = seal(content)
-        self.reference = reference_in(content, self.calibration)
+        self.sha256: str = seal(content)
+        self.reference: Reference | None = reference_in(content, self.calibration)
 
     @contextmanager
     def asking(self) -> Iterator[Ask]:

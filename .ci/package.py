@@ -1,0 +1,129 @@
+"""Builds wheel and sdist and tries them as a user does, in new environments: `make package`, or
+
+    python .ci/package.py [--python python3.13] [--extras demo,onnx] [--exported FOLDER] [--json]
+
+1. Every file of src/macs is in both archives, and nothing else is in the wheel.
+2. Core: the wheel with its dependencies. `macs doctor` works, and `import macs` does not import torch.
+3. With --extras: these are added, and the commands and Python lines of docs/tutorial.md are run.
+4. Runtime: runtime.txt and the wheel without its dependencies, so without torch. With --exported, a folder that
+   tests/runtime/exported_files.py wrote, every command that runs an exported detector is tried.
+
+It prints the sizes of the environments and the time of an import.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+CONSTRAINTS = ["-c", str(ROOT / "constraints.txt")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--python", default=sys.executable, help="the Python of the new environments")
+    parser.add_argument("--extras", default="")
+    parser.add_argument("--exported", type=Path)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        wheel, sdist = build(folder / "dist")
+        check_contents(wheel, sdist)
+        findings: dict[str, Any] = {"wheel_kB": round(wheel.stat().st_size / 1000)}
+
+        core = Environment(folder / "core", options.python)
+        core.install(*CONSTRAINTS, str(wheel))
+        findings |= {"core": core.examined(), "python": core.output("-V").split()[1]}
+        assert core.doctor()["torch"]["device"]
+        if options.extras:
+            core.install(*CONSTRAINTS, f"{wheel}[{options.extras}]")
+            core.output(str(ROOT / "tests" / "docs" / "follow_tutorial.py"), cwd=make(folder / "tutorial"))
+            findings["extras"] = {"names": options.extras, **core.examined()}
+        shutil.rmtree(core.folder)
+
+        runtime = Environment(folder / "runtime", options.python)
+        runtime.install(*CONSTRAINTS, "-r", str(ROOT / "runtime.txt"))
+        runtime.install("--no-deps", str(wheel))
+        assert str(runtime.doctor()["torch"]).startswith("not installed")
+        if options.exported:
+            runtime.output(str(ROOT / "tests" / "runtime" / "without_torch.py"), str(options.exported.resolve()))
+        findings["runtime"] = runtime.examined()
+    print(json.dumps(findings, indent=2) if options.json else "\n".join(f"{k}: {v}" for k, v in findings.items()))
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def build(target: Path) -> tuple[Path, Path]:
+    subprocess.run([sys.executable, "-m", "build", "--outdir", str(target), str(ROOT)], check=True, capture_output=True)
+    (wheel,), (sdist,) = target.glob("*.whl"), target.glob("*.tar.gz")
+    return wheel, sdist
+
+
+def check_contents(wheel: Path, sdist: Path) -> None:
+    files = [path for path in (ROOT / "src" / "macs").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    expected = {path.relative_to(ROOT / "src").as_posix() for path in files}
+    assert {Path(name).suffix for name in expected} >= {".py", ".html", ".css", ".js", ".json", ".typed"}
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert inside == expected, f"missing: {expected - inside}; too many: {inside - expected}"
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    needed = {f"src/{name}" for name in expected} | {"LICENSE", "README.md", "pyproject.toml", "constraints.txt"}
+    assert needed <= names, f"the sdist lacks {needed - names}"
+
+
+class Environment:
+    """A new virtual environment, which sees neither this repository nor the caller's packages."""
+
+    def __init__(self, folder: Path, python: str) -> None:
+        self.folder = folder
+        subprocess.run([python, "-m", "venv", str(folder)], check=True)
+        self.python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+    def install(self, *arguments: str) -> None:
+        self.output("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
+
+    def output(self, *arguments: str, cwd: Path | None = None) -> str:
+        clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MACS_DATA")}
+        command = [str(self.python), *arguments]
+        done = subprocess.run(
+            command, cwd=cwd or self.folder, env=clean, capture_output=True, text=True, check=False, timeout=1800
+        )
+        if done.returncode:
+            sys.exit(f"{' '.join(command)} ends with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def doctor(self) -> dict[str, Any]:
+        examination: dict[str, Any] = json.loads(self.output("-m", "macs", "doctor", "--json"))
+        assert Path(examination["location"]).is_relative_to(self.folder.resolve())
+        return examination
+
+    def examined(self) -> dict[str, float]:
+        """Its size in MB, and the seconds that `import macs` and `macs --version` take, each the best of three."""
+        size = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())
+        timed = "import time; start = time.perf_counter(); import macs; print(time.perf_counter() - start)"
+        assert self.output("-c", "import macs, sys; print('torch' in sys.modules)").strip() == "False"
+        seconds = min(float(self.output("-c", timed)) for _ in range(3))
+        command = []
+        for _ in range(3):
+            start = time.perf_counter()
+            self.output("-m", "macs", "--version")
+            command.append(time.perf_counter() - start)
+        return {"MB": round(size / 1e6), "import_s": round(seconds, 3), "version_s": round(min(command), 2)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""`macs doctor`."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from macs.cli._app import Data, Json, app, show
+
+if TYPE_CHECKING:
+    from macs.doctor import Examination, ExtraState
+
+
+@app.command
+def doctor(*, data: Data = None, json: Json = False) -> None:
+    """Say what is installed, where networks run and why, which data is on disk, and what to do about the rest.
+
+    Add its output to a bug report. It works without torch. The exit code is 1 if a package is installed that does not
+    work.
+
+        macs doctor
+        macs doctor --json
+    """
+    from macs.doctor import examine
+
+    examination = examine(data)
+    show(text_of(examination), examination.as_dict(), json)
+    if examination.broken:
+        sys.exit(1)
+
+
+def text_of(examination: "Examination") -> str:
+    torch, runtime, data = examination.torch, examination.onnxruntime, examination.data
+    lines = [
+        f"macs {examination.macs} in {examination.location}",
+        f"Python {examination.python} on {examination.platform}",
+    ]
+    if isinstance(torch, str):
+        lines.append(f"torch: {torch}")
+    else:
+        lines += [
+            f"torch {torch.version}, threads: {torch.threads}",
+            f"  device: {torch.device} ({torch.device_reason})",
+            f"  precision: {torch.precision} ({torch.precision_reason})",
+        ]
+    lines.append(
+        f"ONNX Runtime: {runtime}"
+        if isinstance(runtime, str)
+        else f"ONNX Runtime {runtime.version}: {', '.join(runtime.providers)}"
+    )
+    lines += ["", "Extras"]
+    lines += [f"  {extra.name:<12} {state_of(extra)}" for extra in examination.extras]
+    lines.append("")
+    if isinstance(data, str):
+        lines.append(f"Data: {data}")
+    else:
+        lines.append(f"Data in {data.root}")
+        lines += [f"  {name:<16} {', '.join(splits)}" for name, splits in data.found.items()]
+        lines += [f"  not there: {', '.join(data.missing)}"] if data.missing else []
+    if examination.advice:
+        lines += ["", "What to do", *(f"  {step}" for step in examination.advice)]
+    return "\n".join(lines)
+
+
+def state_of(extra: "ExtraState") -> str:
+    if extra.broken:
+        return f"does not work: {', '.join(extra.broken)}"
+    if extra.missing:
+        return f"lacks {', '.join(extra.missing)}"
+    return ", ".join(f"{name} {version}" for name, version in extra.versions.items())

@@ -1,0 +1,126 @@
+"""What `macs doctor` finds, compared with what the package's own metadata, torch and the catalogue say."""
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+from command import needs_torch, run
+from macs import doctor
+from macs.core.devices import use_bf16
+from macs.doctor import EXTRAS, DataOnDisk, Extra, Torch, examine_extra
+
+ROOT = Path(__file__).parents[1]
+FOR_DEVELOPERS = ("dev", "docs")  # which a user has no reason to install
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> doctor.Examination:
+    return doctor.examine(tmp_path_factory.mktemp("data"))
+
+
+def test_the_extras_are_those_of_the_package_with_all_they_need() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+    def packages(extra: str) -> set[str]:
+        names: set[str] = set()
+        for need in declared[extra]:
+            own = re.match(r"macs-ood\[(.+)\]", need)
+            names |= set().union(*map(packages, own[1].split(","))) if own else {re.split(r"[>\[;]", need)[0]}
+        return names
+
+    assert set(EXTRAS) == set(declared) - set(FOR_DEVELOPERS)
+    assert {name: set(extra.modules) for name, extra in EXTRAS.items()} == {name: packages(name) for name in EXTRAS}
+
+
+def test_versions_are_those_of_the_installed_packages(found: doctor.Examination) -> None:
+    assert isinstance(found.torch, Torch) and found.torch.version == torch.__version__
+    for extra in found.extras:
+        for package, version in extra.versions.items():
+            assert version == importlib.metadata.version(package)
+
+
+def test_the_precision_is_the_one_that_training_takes(found: doctor.Examination) -> None:
+    assert isinstance(found.torch, Torch)
+    assert (found.torch.precision == "bf16") == use_bf16("auto", torch.device(found.torch.device))
+
+
+def test_a_missing_and_a_broken_package_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spoiled.py").write_text("raise RuntimeError('no such operator')")
+    monkeypatch.syspath_prepend(tmp_path)
+    extra = Extra("nothing", {"numpy": "numpy", "no-such-package": "none", "pillow": "spoiled"})
+    state = examine_extra("odd", extra)
+    assert list(state.versions) == ["numpy", "pillow"] and state.missing == ["no-such-package"]
+    assert state.broken == {"pillow": "RuntimeError: no such operator"}
+
+    monkeypatch.setattr(doctor, "EXTRAS", {"odd": extra})
+    run("doctor", "--data", tmp_path, expect=1)
+    text = capsys.readouterr().out
+    assert "pillow cannot be imported (RuntimeError: no such operator)" in text
+    assert "For nothing: pip install 'macs-ood[odd]'" in text
+
+
+def test_only_what_is_on_disk_is_listed_as_such(tmp_path: Path, found: doctor.Examination) -> None:
+    assert isinstance(found.data, DataOnDisk) and "svhn" in found.data.missing and "svhn" not in found.data.found
+    (tmp_path / "test_32x32.mat").touch()
+    after = doctor.examine_data(tmp_path)
+    assert isinstance(after, DataOnDisk) and after.found["svhn"] == ["test"] and after.root == str(tmp_path)
+
+
+def test_json_has_the_same(
+    found: doctor.Examination, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda data: found)
+    run("doctor", "--json", expect=int(found.broken))
+    value = json.loads(capsys.readouterr().out)
+    assert value["torch"]["device"] == found.torch.device
+    assert {extra["name"] for extra in value["extras"]} == set(EXTRAS)
+    assert all("macs-ood[" in extra["install"] for extra in value["extras"])
+
+
+def test_it_works_where_neither_torch_nor_anything_else_can_be_imported() -> None:
+    """What is left is runtime.txt without ONNX Runtime."""
+    code = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"torch", "onnxruntime", "pooch", "scipy", "sklearn", "fastapi"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hidden())
+import importlib.util
+real = importlib.util.find_spec
+def find_spec(name, package=None):
+    try:
+        return real(name, package)
+    except ModuleNotFoundError:
+        return None
+importlib.util.find_spec = find_spec
+from macs import doctor
+doctor.EXTRAS = {}
+sys.argv = ["macs", "doctor"]
+from macs.__main__ import main
+main()
+"""
+    bare = {name: value for name, value in os.environ.items() if name != "MACS_DATA"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=bare)
+    assert done.returncode == 0, done.stderr
+    assert "torch: not installed: training" in done.stdout and "ONNX Runtime: not installed" in done.stdout
+    assert "pip install macs-ood" in done.stdout and done.stderr == ""
+
+
+def test_the_version_names_what_a_bug_report_needs_and_imports_none_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--version")
+    line = capsys.readouterr().out.strip()
+    assert line.startswith("macs ") and "\n" not in line
+    for package in ("torch", "onnxruntime"):
+        assert f"{package} {importlib.metadata.version(package)}" in line
+    assert not needs_torch("--version")
