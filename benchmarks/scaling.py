@@ -43,10 +43,10 @@ from macs.training.recipe import Recipe
 from macs.training.together import shared_norms
 
 CORES = os.cpu_count() or 1
-ROWS = 128  # images and as many outliers of a whole batch
+ROWS = 64  # images and as many outliers of a whole batch
 STEPS = 5
 SMALL, LARGE = 1_000, 10_000_000  # bytes of messages by which latency and bandwidth are told apart
-IMAGES, CHUNK = 1_500, 125
+IMAGES, CHUNK = 1_000, 100
 CLASSES = list("abcdefghij")
 PARTS = ("data", "compute", "gradient", "logits", "batch norm")
 random = np.random.default_rng(0)
