@@ -80,8 +80,8 @@ def check_names(command: Command) -> None:
     words = list(command.words[1:])
     while words and words[0] in list(node) and not words[0].startswith("-"):
         node = node[words.pop(0)]
-    assert node is not app or (words and words[0] in ("--help", "--version")), f"{command}: no such command"
-    known = {"--help", "--version", "--traceback"}
+    assert node is not app or words[0] in list(app), f"{command}: no such command"
+    known = {"--help", "--quiet", "--traceback", *app}
     if node.default_command:
         known |= {name for argument in node.assemble_argument_collection() for name in argument.names}
         known |= {name for argument in node.assemble_argument_collection() for name in argument.negatives}
