@@ -114,7 +114,7 @@ class Environment:
         return examination
 
     def examined(self) -> dict[str, float | str]:
-        """Its Python, its size in MB, and the seconds that `import macs` and `macs --version` take, each the best of three."""
+        """Its Python, its size in MB, and the seconds of `import macs` and `macs --version`, the best of three."""
         size = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())
         timed = "import time; start = time.perf_counter(); import macs; print(time.perf_counter() - start)"
         assert self.output("-c", "import macs, sys; print('torch' in sys.modules)").strip() == "False"
@@ -124,12 +124,8 @@ class Environment:
             start = time.perf_counter()
             self.output("-m", "macs", "--version")
             command.append(time.perf_counter() - start)
-        return {
-            "Python": self.output("-V").split()[1],
-            "MB": round(size / 1e6),
-            "import_s": round(seconds, 3),
-            "version_s": round(min(command), 2),
-        }
+        version, best = self.output("-V").split()[1], min(command)
+        return {"Python": version, "MB": round(size / 1e6), "import_s": round(seconds, 3), "version_s": round(best, 2)}
 
 
 if __name__ == "__main__":
