@@ -1,15 +1,17 @@
 """Verdicts for JPEG files: where the time goes, `predict_files` beside its parts, and the latency of a single file.
 
-python benchmarks/predicting.py [FILES]     by default 1,000 files; they are copies of 200 different pictures
+python benchmarks/predicting.py           all of it, with 1,000 JPEGs
+python benchmarks/predicting.py 10000     so many different JPEGs, with the float32 runtime alone
 """
 
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +32,7 @@ from macs.detector.judge import Judge
 from macs.detector.runtime import OUTPUTS, Runtime
 from macs.detector.stream import decoded
 
+T = TypeVar("T")
 EDGES = (500, 2000, 4000)
 ROUND = 1_000  # files that a case judges in a round, so that a change of the machine's load meets all cases alike
 random = np.random.default_rng(0)
@@ -49,10 +52,6 @@ def processor_time(work: Callable[[], object], images: int = 1) -> float:
     start = time.thread_time()
     work()
     return (time.thread_time() - start) * 1000 / images
-
-
-def rate(work: Callable[[], object], images: int) -> float:
-    return images / seconds(work)
 
 
 def milliseconds(work: Callable[[], object]) -> float:
@@ -110,29 +109,41 @@ def stages(folder: Path) -> None:
 
 
 def rates(judges: Mapping[str, Judge], files: list[Path], rounds: int) -> None:
-    """Many files, beside their decoding alone and the network alone; the cases take turns, once per round."""
-    pixels = ImageSet.from_files(files).pixels[:]
+    """Many files, beside their decoding alone and the network alone; the cases take turns, each with the next files."""
+    parts = [files[start : start + ROUND] for start in range(0, len(files), ROUND)]
+    pixels = [ImageSet.from_files(part).pixels[:] for part in parts]
     quiet = SessionOptions()
     quiet.log_severity_level = 3
-    work: dict[str, Callable[[], object]] = {"decoding": lambda: exhaust(decoded(files, Preparation()))}
+
+    def in_turn(work: Callable[[T], object], on: Sequence[T]) -> Callable[[], float]:
+        """Images per second of the work on the next part."""
+        coming = cycle(zip(on, parts, strict=True))
+
+        def measure() -> float:
+            inputs, part = next(coming)
+            return len(part) / seconds(lambda: work(inputs))
+
+        return measure
+
+    cases = {"decoding": in_turn(lambda part: exhaust(decoded(part, Preparation())), parts)}
     for name, judge in judges.items():
         if isinstance(judge, Runtime):
-            work[f"{name}, bare ONNX Runtime"] = partial(ask_bare, InferenceSession(judge.path, quiet), pixels)
-        work[f"{name}, ready pixels"] = partial(ask, judge, pixels)
-        work[f"{name}, files"] = partial(ask_of_files, judge, files)
-    cases = {name: partial(rate, task, len(files)) for name, task in work.items()}
-    found = interleaved(cases, rounds)
+            bare = InferenceSession(judge.path, quiet)
+            cases[f"{name}, bare ONNX Runtime"] = in_turn(partial(ask_bare, bare), pixels)
+        cases[f"{name}, ready pixels"] = in_turn(partial(ask, judge), pixels)
+        cases[f"{name}, files"] = in_turn(partial(ask_of_files, judge), parts)
+    found = interleaved(cases, rounds, warm_up=len(parts) == 1)
     ratios: dict[str, float] = {}
     for name in judges:
         whole, network = found[f"{name}, files"].median, found[f"{name}, ready pixels"].median
-        in_turn = 1 / (1 / found["decoding"].median + 1 / network)
+        separately = 1 / (1 / found["decoding"].median + 1 / network)
         ratios |= {
             f"{name}: files / ready pixels": whole / network,
-            f"{name}: files / one after the other": whole / in_turn,
+            f"{name}: files / one after the other": whole / separately,
         }
         if bare := found.get(f"{name}, bare ONNX Runtime"):
             ratios[f"{name}: files / bare ONNX Runtime"] = whole / bare.median
-    title = f"{rounds} rounds of {len(files):,} JPEGs of 128 to 500 pixels, WRN-40-2"
+    title = f"{len(files):,} JPEGs of 128 to 500 pixels in {rounds} rounds of {len(parts[0]):,}, WRN-40-2"
     report("predicting", title, found, "images/s", ratios)
 
 
@@ -151,23 +162,29 @@ def latency(judges: Mapping[str, Judge], file: Path) -> None:
     report("predicting-latency", "One JPEG of 500 x 375 pixels, WRN-40-2", found, "ms", ratios)
 
 
+def pictures(folder: Path, count: int) -> list[Path]:
+    """So many different JPEGs."""
+    edges = random.integers(128, 501, (count, 2)).tolist()
+    return [jpeg(folder / f"picture{i}.jpg", *edge) for i, edge in enumerate(edges)]
+
+
 def main() -> None:
     macs.keep_freed_memory()  # as every command does
     torch.manual_seed(0)
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     detector = Detector(nets.build("wrn-40-2", classes=10)).calibrate(images(64))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         detector.export(folder / "float32.onnx")
+        if len(sys.argv) > 1:
+            files = pictures(folder, int(sys.argv[1]))
+            rates({"float32": Runtime(folder / "float32.onnx")}, files, rounds=-(-len(files) // ROUND))
+            return
         detector.export_int8(folder / "int8.onnx", images(128), max_drop=100)  # random weights: no accuracy to lose
         judges: dict[str, Judge] = {"PyTorch": detector}
         judges |= {kind: Runtime(folder / f"{kind}.onnx") for kind in ("float32", "int8")}
-        edges = random.integers(128, 501, (200, 2)).tolist()
-        different = [jpeg(folder / f"{i}.jpg", *edge) for i, edge in enumerate(edges)]
         stages(folder)
-        at_once = min(count, ROUND)
-        rates(judges, list(islice(cycle(different), at_once)), rounds=max(5, count // at_once))
-        latency(judges, folder / "500.jpg")
+        rates(judges, pictures(folder, ROUND), rounds=5)
+        latency(judges, folder / f"{EDGES[0]}.jpg")
 
 
 if __name__ == "__main__":

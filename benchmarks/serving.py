@@ -1,9 +1,11 @@
 """`macs serve` under load on loopback: single-image requests, batched and unbatched, beside bare ONNX Runtime.
 
     python benchmarks/serving.py [--seconds 5] [--rounds 3] [--overload 30]
+    python benchmarks/serving.py --rate 250 --overload 300      # five minutes of overload alone
 
 The clients are connections of one asyncio process, each of which sends its next request when it has its answer. For the
-overload, requests are sent at ten times the rate that was sustained, whether answers come or not.
+overload, requests are sent at ten times the rate that was sustained, whether answers come or not, and the service's
+memory is read every ten seconds.
 """
 
 import argparse
@@ -183,9 +185,8 @@ def detector_file(folder: Path) -> Path:
     return path
 
 
-def throughput(detector: Path, length: float, rounds: int) -> tuple[float, list[bytes]]:
+def throughput(detector: Path, requests: list[bytes], length: float, rounds: int) -> float:
     """Requests per second of the service as it is by default; prints it beside the others."""
-    requests = [request_for(content) for content in pictures(64)]
     bare = session(detector.read_bytes())
     services = {
         "macs serve": Service(detector),
@@ -193,6 +194,7 @@ def throughput(detector: Path, length: float, rounds: int) -> tuple[float, list[
         "macs serve, unbatched": Service(detector, "--batch", "1"),
     }
     latencies: dict[str, Load] = {}
+    passes_made: Counter[str] = Counter()
 
     def passes(batch: int) -> float:
         images = random.integers(0, 256, (batch, 32, 32, 3), dtype=np.uint8)
@@ -205,11 +207,14 @@ def throughput(detector: Path, length: float, rounds: int) -> tuple[float, list[
         return count / spent
 
     def served(name: str, clients: int) -> float:
+        case, before = f"{name}, {clients} clients", services[name].metric("macs_batch_images_count")
         start = time.perf_counter()
         load = asyncio.run(closed_load(services[name].port, requests, clients, length))
+        spent = time.perf_counter() - start
         assert set(load.statuses) == {200}, load.statuses
-        latencies.setdefault(f"{name}, {clients} clients", Load()).latencies += load.latencies
-        return load.statuses[200] / (time.perf_counter() - start)
+        passes_made[case] += round(services[name].metric("macs_batch_images_count") - before)
+        latencies.setdefault(case, Load()).latencies += load.latencies
+        return load.statuses[200] / spent
 
     cases: dict[str, Callable[[], float]] = {
         f"ONNX Runtime, batches of {BATCH}": lambda: passes(BATCH),
@@ -219,8 +224,6 @@ def throughput(detector: Path, length: float, rounds: int) -> tuple[float, list[
         "macs serve, delay of 5 ms, 1 client": lambda: served("macs serve, delay of 5 ms", 1),
     }
     found = interleaved(cases, rounds)
-    batched = services["macs serve"]
-    mean = batched.metric("macs_batch_images_sum") / batched.metric("macs_batch_images_count")
     for service in services.values():
         assert service.stop() == 0
     ours = found[f"macs serve, {CLIENTS} clients"]
@@ -233,11 +236,13 @@ def throughput(detector: Path, length: float, rounds: int) -> tuple[float, list[
         f"service / ONNX Runtime in batches of {BATCH}, round by round": paired(bare_batched.values),
         "service / ONNX Runtime one by one, round by round": paired(bare_single.values),
         "batched / unbatched": paired(found[f"macs serve, unbatched, {CLIENTS} clients"].values),
-        "images per pass, mean": mean,
-        **{f"latency, {name}": load.quantiles() for name, load in latencies.items()},
+        **{
+            f"{name}: {len(load.latencies) / passes_made[name]:.1f} images per pass": load.quantiles()
+            for name, load in latencies.items()
+        },
     }
     report("serving", "Single-image requests to a WRN-40-2 detector", found, "images/s", ratios)
-    return ours.median, requests
+    return ours.median
 
 
 def overload(detector: Path, requests: list[bytes], rate: float, length: float) -> None:
@@ -261,13 +266,16 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--seconds", type=float, default=5)
     options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--overload", type=float, default=30, help="seconds")
+    options.add_argument("--overload", type=float, default=30, help="seconds; 0 for none")
+    options.add_argument("--rate", type=float, help="requests/s that can be sustained, if known: they are not measured")
     given = options.parse_args()
     print(machine(), "load average", os.getloadavg())
     with tempfile.TemporaryDirectory() as folder:
         detector = detector_file(Path(folder))
-        rate, requests = throughput(detector, given.seconds, given.rounds)
-        overload(detector, requests, 10 * rate, given.overload)
+        requests = [request_for(content) for content in pictures(64)]
+        rate = given.rate or throughput(detector, requests, given.seconds, given.rounds)
+        if given.overload:
+            overload(detector, requests, 10 * rate, given.overload)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,15 @@ class Extra:
     modules: Mapping[str, str]
 
 
+SERVING = {
+    "onnxruntime": "onnxruntime",
+    "fastapi": "fastapi",
+    "uvicorn": "uvicorn",
+    "httptools": "httptools",
+    "uvloop": "uvloop",
+    "python-multipart": "python_multipart",
+    "prometheus-client": "prometheus_client",
+}
 EXTRAS = {
     "demo": Extra(
         "macs demo, and the embedded images of digits",
@@ -36,18 +45,7 @@ EXTRAS = {
         "macs export, and detectors that run without torch",
         {"onnx": "onnx", "onnxruntime": "onnxruntime", "onnxscript": "onnxscript"},
     ),
-    "serve": Extra(
-        "macs serve: a detector behind an HTTP address",
-        {
-            "onnxruntime": "onnxruntime",
-            "fastapi": "fastapi",
-            "uvicorn": "uvicorn",
-            "httptools": "httptools",
-            "uvloop": "uvloop",
-            "python-multipart": "python_multipart",
-            "prometheus-client": "prometheus_client",
-        },
-    ),
+    "serve": Extra("macs serve: a detector behind an HTTP address", SERVING),
     "parquet": Extra("macs predict --out verdicts.parquet, and Parquet files of images", {"pyarrow": "pyarrow"}),
     "datasets": Extra("images from Hugging Face datasets, as hf/NAME", {"datasets": "datasets"}),
     "timm": Extra("networks called timm/NAME, with their weights", {"timm": "timm"}),
@@ -67,6 +65,7 @@ EXTRAS = {
             "fsspec": "fsspec",
         },
     ),
+    "ray-serve": Extra("the service in replicas of Ray Serve", {"ray": "ray.serve", "fsspec": "fsspec", **SERVING}),
 }
 NOT_ON_WINDOWS = ("uvloop",)
 TRAINING = "training, evaluating and calibrating need it; an exported detector (.onnx) runs without it"

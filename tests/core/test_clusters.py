@@ -1,6 +1,9 @@
 """A cluster that is not there, has no room, or cannot be had because Ray is not installed."""
 
 import importlib.util
+import re
+import socket
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +17,26 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "find_spec", lambda name: None)
     with pytest.raises(MacsError, match=r"pip install 'macs-ood\[ray\]'"):
         connected(None)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}", "no.such.host.invalid:{}", "h:99999"]
+)
+def test_nobody_listens_at_an_address(address: str) -> None:
+    with socket.socket() as free:  # bound, but it does not listen
+        free.bind(("127.0.0.1", 0))
+        address = address.format(free.getsockname()[1])
+        start = time.monotonic()
+        with pytest.raises(MacsError, match=re.escape(f"There is no Ray cluster at {address} (")):
+            connected(address)
+    assert time.monotonic() - start < 60
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+def test_a_cluster_that_cannot_start() -> None:
+    with pytest.raises(MacsError, match="Ray could not start on this machine .*; name a cluster that runs"):
+        connected(None, {"num_cpus": -1})
 
 
 @pytest.mark.cluster

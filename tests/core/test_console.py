@@ -1,6 +1,7 @@
 """What is shown while work goes on: never on standard output, and only where somebody looks."""
 
 import io
+import logging
 import subprocess
 import sys
 import warnings
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from macs.core.console import Terminal, tell, track, warn
+from macs.core.console import HUB, Terminal, one_line_about_the_hub, tell, track, warn
 from macs.core.errors import MacsWarning
 
 
@@ -69,3 +70,24 @@ def test_a_reader_that_went_away_is_left_to_the_door() -> None:
 def test_the_console_needs_no_torch() -> None:
     code = "import sys, macs.core.console; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_hub_that_does_not_answer_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """The hub's own client, at an address where nobody listens."""
+    http = pytest.importorskip("huggingface_hub.utils")
+    logger, theirs = logging.getLogger(HUB), io.StringIO()  # its own handler may hold the stderr of an earlier test
+    handler = logging.StreamHandler(theirs)
+
+    def ask() -> int:
+        with pytest.raises(Exception, match="refused|Connect"):
+            http.http_backoff("HEAD", "http://127.0.0.1:9/", max_retries=2, base_wait_time=0, max_wait_time=0.01)
+        return theirs.getvalue().count("thrown while requesting")
+
+    logger.addHandler(handler)
+    try:
+        with one_line_about_the_hub():
+            assert ask() == 0
+        assert capsys.readouterr().err == "The Hugging Face hub does not answer; trying again for a minute or two.\n"
+        assert ask() == 3  # as before
+    finally:
+        logger.removeHandler(handler)

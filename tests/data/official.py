@@ -42,7 +42,7 @@ def images(count: int, seed: int = 0, size: int = 32) -> np.ndarray:
 
 
 def rows(pixels: np.ndarray) -> np.ndarray:
-    """One row an image: all red values, then all green ones, then all blue ones."""
+    """One row per image: all red values, then all green ones, then all blue ones."""
     return np.concatenate([pixels[..., channel].reshape(len(pixels), -1) for channel in range(3)], axis=1)
 
 

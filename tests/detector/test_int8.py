@@ -2,6 +2,8 @@
 
 import copy
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -157,3 +159,47 @@ def test_the_result_in_words(small: tuple[Path, int8.Quantised]) -> None:
     for words in ("accuracy", "AUROC against noise", "points", "MB", "k = 10"):
         assert words in text
     json.dumps(small[1].as_dict())
+
+
+LARGE = """
+import resource, sys
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+from macs.data import ImageSet
+from macs.detector.int8 import quantise
+
+layers, channels, edge = 24, 8, 224
+value = helper.make_tensor_value_info
+weights = [np.full((channels, channels if i else 3, 3, 3), 0.01, np.float32) for i in range(layers)]
+graph = helper.make_graph(
+    [
+        helper.make_node("Cast", ["images"], ["float"], to=TensorProto.FLOAT),
+        helper.make_node("Transpose", ["float"], ["layer0"], perm=[0, 3, 1, 2]),
+        *(
+            helper.make_node("Conv", [f"layer{i}", f"weight{i}"], [f"layer{i + 1}"], f"conv{i}", pads=[1] * 4)
+            for i in range(layers)
+        ),
+        helper.make_node("ReduceMean", [f"layer{layers}"], ["mean"], keepdims=0),
+        helper.make_node("Sub", ["mean", "threshold"], ["margin"]),
+    ],
+    "large",
+    [value("images", TensorProto.UINT8, ["n", edge, edge, 3]), value("threshold", TensorProto.FLOAT, [])],
+    [value("margin", TensorProto.FLOAT, [])],
+    [
+        numpy_helper.from_array(np.float32(0), "threshold"),
+        *(numpy_helper.from_array(weight, f"weight{i}") for i, weight in enumerate(weights)),
+    ],
+)
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+images = ImageSet.from_array(np.random.default_rng(0).integers(0, 256, (32, edge, edge, 3), dtype=np.uint8))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+quantise(model, images)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count the memory in other units")
+def test_ranges_of_large_images_take_little_memory() -> None:
+    """The activations of all 24 layers for 32 images of 224 pixels would take 1.2 GB."""
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 700_000  # KiB, of which the quantiser itself takes about half

@@ -2,11 +2,8 @@
 
 import os
 import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +12,12 @@ import pytest
 from PIL import Image
 
 from command import refused, run
+from macs.core.clusters import connected
 from macs.core.errors import MacsError
 from macs.core.version import __version__
 from macs.detector import Detector
 from macs.detector.ray_predict import Chunk, Job, chunks_of, files_in, judge_chunk, numbers_of, predict_on_ray
+from s3_server import bucket
 
 COUNT = 120
 
@@ -98,46 +97,19 @@ def test_options(exported: Path, capsys: pytest.CaptureFixture[str], tmp_path: P
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """An S3-compatible server on this machine, with a bucket."""
     pytest.importorskip("s3fs")
     pytest.importorskip("moto.server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    os.environ |= {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    import s3fs
-
-    try:
-        while True:
-            try:
-                s3fs.S3FileSystem(skip_instance_cache=True).mkdir("bucket")
-                break
-            except Exception:
-                assert server.poll() is None
-                time.sleep(0.5)
-        yield "s3://bucket"
-    finally:
-        server.kill()
-        for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
-            os.environ.pop(name, None)
+    with bucket() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
 def ray(s3: str) -> Iterator[Any]:
     """A cluster that was started after the server, whose address its workers inherit."""
-    ray = pytest.importorskip("ray")
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
     os.environ.update(RAY_worker_niceness="0")  # by default, workers yield to everything else on the machine
-    ray.init(num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, log_to_driver=False)
+    ray = connected(None, {"num_cpus": 2, "object_store_memory": 200_000_000})
     yield ray
     ray.shutdown()
 

@@ -1,6 +1,7 @@
 """The exported detector in ONNX Runtime: PyTorch's verdicts, in a process that never imports torch."""
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -187,3 +188,12 @@ def test_a_provider_that_is_not_installed_is_named_with_those_that_are(exported:
     ):
         Runtime(exported, providers=["CUDAExecutionProvider", "cpu"])
     assert Runtime(exported, providers="CPUExecutionProvider").session.get_providers() == ["CPUExecutionProvider"]
+
+
+def test_nothing_is_told_to_the_makers_of_onnx_runtime(exported: Path, tmp_path: Path) -> None:
+    """Newer versions keep an identifier and a queue of reports in the user's folder, unless they are told not to."""
+    asked = f"import macs; macs.Runtime({str(exported)!r})"
+    told = {name: value for name, value in os.environ.items() if name not in ("CI", "ORT_DISABLE_TELEMETRY")}
+    told |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "XDG_DATA_HOME": str(tmp_path / "data")}
+    subprocess.run([sys.executable, "-c", asked], env=told, check=True)
+    assert [path for path in tmp_path.rglob("*") if "onnxruntime" in path.name] == []

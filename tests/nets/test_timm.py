@@ -200,13 +200,20 @@ def test_a_missing_and_a_broken_library_say_so(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(MacsError, match=r"need timm: pip install 'macs-ood\[timm\]'\.$"):
         nets.build(SMALL, CLASSES)
 
-    def broken(_: str) -> None:
-        raise RuntimeError("operator torchvision::nms does not exist")
+    def broken(reason: str) -> str:
+        def fail(_: str) -> None:
+            raise RuntimeError(reason)
+
+        monkeypatch.setattr("importlib.import_module", fail)
+        with pytest.raises(MacsError) as caught:
+            nets.build(SMALL, CLASSES)
+        return str(caught.value)
 
     monkeypatch.setattr("macs.nets._library.find_spec", lambda _: True)
-    monkeypatch.setattr("importlib.import_module", broken)
-    with pytest.raises(MacsError, match="timm is installed but cannot be imported .*torchvision::nms does not exist"):
-        nets.build(SMALL, CLASSES)
+    assert broken("no such symbol").endswith(f"(does it fit torch {torch.__version__}?): RuntimeError: no such symbol.")
+    unfit = broken("operator torchvision::nms does not exist")
+    assert f"torchvision does not load its operators beside torch {torch.__version__}, so timm cannot be used" in unfit
+    assert "install torch and torchvision together" in unfit and "nms" not in unfit
 
 
 def _photos(images: ImageSet, folder: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from command import needs_torch, refused
-from macs.cli.serve import api_key
 from macs.core.errors import MacsError
+from macs.serve.gate import key_of_clients
 
 
 def test_mistakes_get_one_sentence(exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,14 +34,14 @@ def test_help_and_mistakes_need_no_torch(tmp_path: Path) -> None:
 
 def test_a_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MACS_API_KEY", raising=False)
-    assert api_key(None) is None
+    assert key_of_clients(None) is None
     monkeypatch.setenv("MACS_API_KEY", "from outside")
-    assert api_key(None) == "from outside"
+    assert key_of_clients(None) == "from outside"
     (tmp_path / "key").write_text("in a file\n")
-    assert api_key(tmp_path / "key") == "in a file"
+    assert key_of_clients(tmp_path / "key") == "in a file"
     (tmp_path / "key").write_text("\n")
     with pytest.raises(MacsError, match="holds no key"):
-        api_key(tmp_path / "key")
+        key_of_clients(tmp_path / "key")
     monkeypatch.setenv("MACS_API_KEY", " ")
     with pytest.raises(MacsError, match=r"\$MACS_API_KEY holds no key"):
-        api_key(None)
+        key_of_clients(None)

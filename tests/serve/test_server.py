@@ -4,6 +4,8 @@ import asyncio
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,7 +16,9 @@ from running import Running, form, serving
 
 from command import refused
 from macs.core.errors import MacsError
-from macs.serve.server import address_of, bind
+from macs.serve.app import create_app
+from macs.serve.server import address_of, bind, serve
+from macs.serve.settings import DEFAULT
 
 IMAGE = {"content-type": "image/png"}
 
@@ -82,6 +86,32 @@ def test_readiness_ends_before_the_service_does(exported: Path) -> None:
         assert httpx.get(f"{service.url}/healthz", timeout=60).status_code == 200
         service.signal(signal.SIGINT)  # the second signal ends it at once
         assert service.process.wait(30) == 0
+
+
+def test_the_address_is_printed_when_it_answers(exported: Path) -> None:
+    """A script may wait for the line and then connect, without trying again."""
+    command = [sys.executable, "-m", "macs", "serve", str(exported), "--port", "0", "--threads", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stderr.readline()
+        address = re.fullmatch(r".*d\.onnx answers at (http://127\.0\.0\.1:\d+); Ctrl-C stops it\.\n", line)
+        assert httpx.get(f"{address[1]}/readyz", timeout=60).status_code == 200
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=60)[1]
+        assert process.returncode == 0 and "Ctrl-C" not in rest
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_of_two_services_that_start_at_once_one_gets_the_port(exported: Path) -> None:
+    """Both may be bound to it before the first one listens."""
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        second = bind("127.0.0.1", port)
+        first.listen()
+        with pytest.raises(MacsError, match=f"Port {port} of 127.0.0.1 is taken; name another"):
+            serve(create_app(exported), second, DEFAULT)
 
 
 def test_addresses_that_cannot_be_had(exported: Path, capsys: pytest.CaptureFixture[str]) -> None:

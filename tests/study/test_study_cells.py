@@ -20,6 +20,7 @@ from macs.study.plan import BASE, KEPT, OOD, SCORES, Row, Trial
 from macs.study.publish import publish
 from macs.study.running import Study
 from macs.study.running import run as run_study
+from macs.training.sources import Held
 from tiny import noise, stripes
 
 SMALL = replace(BASE, epoch_size=64)
@@ -70,6 +71,15 @@ def test_a_deleted_cell_is_recomputed_with_the_same_numbers(
     assert (again.scores, again.accuracy) == (record.scores, record.accuracy)
     for name, values in confidences_in(tmp_path, again.key).items():
         assert np.array_equal(values, confidences_in(folder, record.key)[name])
+
+
+def test_a_training_that_was_interrupted_before_its_cell_was_written_is_done_again_and_its_cost_is_whole(
+    computed: tuple[Record, Path], sets: Sets, tmp_path: Path
+) -> None:
+    cell = cell_for(OE, tmp_path / "runs", sets)
+    cell.run(None, Held.of([sets.train, sets.outliers], [sets.net]), progress=False)
+    assert cell.finished
+    assert compute(cell, OE, sets, tmp_path).cost["images"] == computed[0].cost["images"]
 
 
 def test_other_settings_outliers_or_loss_are_other_cells(sets: Sets, tmp_path: Path) -> None:

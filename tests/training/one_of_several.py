@@ -1,9 +1,11 @@
 """One of several processes that compute the first step of every method together; test_together.py starts them.
 
-python one_of_several.py FOLDER RANK COUNT
+python one_of_several.py FOLDER RANK COUNT [smooth]
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from macs import methods, nets
 from macs.core.processes import Processes
 from macs.data import ImageSet
 from macs.methods import Batch
+from macs.nets import _network, wrn
 from macs.training.feed import pixel_batches
 from macs.training.recipe import Recipe
 from macs.training.together import average_norms, shared_norms
@@ -39,27 +42,46 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
 SIZES = ((16, 16), (13, 10))  # images and outliers of a batch; the second is shared out unevenly
 
 
-def batch_of(processes: Processes, images: int, outliers: int) -> Batch:
-    """The first batch, or this process's part of it, for a network in float64.
+@contextmanager
+def smooth_activations() -> Iterator[None]:
+    """Networks with softplus in place of ReLU.
 
-    In float32, rounding decides on which side of zero a few activations lie, and so whether they have a gradient.
+    In float32, rounding decides on which side of zero a few activations lie, and so whether they have a gradient at
+    all: a single one changes gradients of these small layers by percents, whether the rounding comes from the number of
+    processes or from input that is moved by its last bit. Without the kink, only rounding is left.
     """
+
+    def softplus(x: Tensor, inplace: bool = False) -> Tensor:
+        return torch.nn.functional.softplus(x, beta=5)
+
+    modules, relu = (vars(wrn), vars(_network)), torch.nn.functional.relu
+    for module in modules:
+        module["relu"] = softplus
+    try:
+        yield
+    finally:
+        for module in modules:
+            module["relu"] = relu
+
+
+def batch_of(processes: Processes, images: int, outliers: int, dtype: torch.dtype) -> Batch:
+    """The first batch, or this process's part of it."""
     recipe = Recipe(batch_in=images, batch_out=outliers, augment="crop-flip", jitter=0.2, outlier_mix="diverse")
     torch.manual_seed(0)
     mixer = nets.build("wrn-10-1", classes=3)
     known = ImageSet.from_array(noise(40, seed=0).pixels[:], np.arange(40) % 3, ("a", "b", "c"))
     batch = next(pixel_batches(mixer, mixer, known, noise(40, seed=1), recipe, torch.device("cpu"), processes)(0))
-    return replace(batch, images=batch.images.double(), outliers=batch.outliers.double())
+    return replace(batch, images=batch.images.to(dtype), outliers=batch.outliers.to(dtype))
 
 
-def first_steps(processes: Processes) -> dict[str, dict[str, Tensor]]:
+def first_steps(processes: Processes, dtype: torch.dtype = torch.float64) -> dict[str, dict[str, Tensor]]:
     """Loss, logits, gradients and running statistics of every method."""
     found = {}
     for number, (name, settings) in enumerate(METHODS):
         for sizes in SIZES:
-            batch = batch_of(processes, *sizes)
+            batch = batch_of(processes, *sizes, dtype)
             torch.manual_seed(number)
-            net = nets.build("wrn-10-1", classes=3, dropout=0.0).double()
+            net = nets.build("wrn-10-1", classes=3, dropout=0.0).to(dtype)
             torch.manual_seed(number)
             method = methods.build(name, settings).prepare(net, batch)
             net.train()
@@ -78,12 +100,17 @@ def first_steps(processes: Processes) -> dict[str, dict[str, Tensor]]:
     return found
 
 
-def main(folder: Path, rank: int, count: int) -> None:
+def main(folder: Path, rank: int, count: int, *kind: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=count)
-    torch.save(first_steps(Processes(rank, count)), folder / f"{rank}.pt")
+    if kind == ("smooth",):
+        with smooth_activations():
+            found = first_steps(Processes(rank, count), torch.float32)
+    else:
+        found = first_steps(Processes(rank, count))
+    torch.save(found, folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

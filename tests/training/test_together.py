@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from one_of_several import METHODS, SIZES, first_steps
+from one_of_several import METHODS, SIZES, first_steps, smooth_activations
 from torch import Tensor, nn
 
 import macs
@@ -23,6 +23,7 @@ from macs.methods import Batch, Method, Step
 from macs.training.together import connect, shared_norms, world
 from tiny import noise, stripes
 
+DOCS = Path(__file__).parents[2] / "docs/scaling.md"
 SCRIPT = Path(__file__).with_name("one_of_several.py")
 Found = dict[str, dict[str, Tensor]]
 
@@ -32,10 +33,10 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": here, "OMP_NUM_THREADS": "1", **more}
 
 
-def by_processes(count: int, folder: Path) -> list[Found]:
+def by_processes(count: int, folder: Path, *kind: str) -> list[Found]:
     """What each of several processes finds."""
     started = [
-        subprocess.Popen([sys.executable, SCRIPT, str(folder), str(rank), str(count)], env=environment())
+        subprocess.Popen([sys.executable, SCRIPT, str(folder), str(rank), str(count), *kind], env=environment())
         for rank in range(count)
     ]
     assert [process.wait() for process in started] == [0] * count
@@ -43,26 +44,45 @@ def by_processes(count: int, folder: Path) -> list[Found]:
 
 
 @pytest.fixture(scope="module")
-def alone() -> Found:
+def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    try:
-        return first_steps(ALONE)
-    finally:
-        torch.set_num_threads(threads)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def alone(one_thread: None) -> Found:
+    return first_steps(ALONE)
+
+
+def compare(found: Found, expected: Found, tolerance: float) -> None:
+    """Every tensor equals the expected one, up to a share of the latter's largest entry."""
+    assert found.keys() == expected.keys()
+    for case, values in expected.items():
+        assert found[case].keys() == values.keys()
+        for name, value in values.items():
+            size = value.abs().max()
+            difference = (found[case][name] - value).abs().max()
+            assert difference <= tolerance * size, f"{case} {name}: {difference:.2g} of {size:.2g}"
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.cluster)])
 def test_loss_and_gradients_of_every_method_are_those_of_one_process(count: int, alone: Found, tmp_path: Path) -> None:
     assert {name for name, _ in METHODS} == set(methods.available()) and len(alone) == len(METHODS) * len(SIZES)
     for found in by_processes(count, tmp_path):
-        assert found.keys() == alone.keys()
-        for case, expected in alone.items():
-            assert found[case].keys() == expected.keys()
-            for name, value in expected.items():
-                size = value.abs().max()
-                difference = (found[case][name] - value).abs().max()
-                assert difference <= 2e-6 * size, f"{case} {name}: {difference:.2g} of {size:.2g}"
+        compare(found, alone, 2e-6)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("count", [2, 4])
+def test_in_float32_rounding_alone_differs_where_the_network_is_smooth(
+    count: int, one_thread: None, tmp_path: Path
+) -> None:
+    with smooth_activations():
+        expected = first_steps(ALONE, torch.float32)
+    for found in by_processes(count, tmp_path, "smooth"):
+        compare(found, expected, 1e-4)
 
 
 def test_a_step_that_does_not_gather_is_refused() -> None:
@@ -148,8 +168,9 @@ def test_a_training_on_two_devices_is_that_on_one_and_may_be_resumed_on_one(tmp_
 @pytest.mark.cluster
 def test_torchrun_does_the_same_and_frozen_backbones_share_their_features(tmp_path: Path) -> None:
     arguments = training(tmp_path / "run", 1, "--freeze", "backbone", "--accumulate", "2")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    arguments = ["-m", "--", "macs", *arguments]
+    (documented,) = (line.strip() for line in DOCS.read_text().splitlines() if line.strip().startswith("torchrun"))
+    words = documented.partition(" finetune ")[0].replace("--nproc-per-node 4", "--nproc-per-node 2").split()
+    torchrun = [str(Path(sys.executable).with_name("torchrun")), *words[1:]]
     done = subprocess.run([*torchrun, *arguments], env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("The run is in") == 1

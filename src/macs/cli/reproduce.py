@@ -23,13 +23,14 @@ from macs.cli._app import (
 from macs.cli._engines import SERIAL, EngineOptions
 from macs.core.errors import MacsError
 from macs.core.files import input_file, input_folder, kind_of, output_folder, user_path
+from macs.data.stores import is_url
 
 
 @app.command
 def reproduce(
     *targets: str,
     scale: Literal["full", "lab", "smoke"] = "smoke",
-    out: Path | None = None,
+    out: str | None = None,
     seeds: Annotated[list[Whole] | None, Several] = None,
     ids: Annotated[list[str] | None, Several] = None,
     nets: Annotated[list[str] | None, Several] = None,
@@ -66,7 +67,7 @@ def reproduce(
         full: the paper's protocol. lab: the real data that is on disk, with a reduced budget. smoke: embedded digits
         and tiny networks stand for everything.
     out
-        Folder to write [default: runs/reproduce/SCALE].
+        Folder to write [default: runs/reproduce/SCALE]; with --engine ray, perhaps a URL.
     seeds
         Training seeds; with several, their spread has a column of its own [default: 0].
     ids
@@ -111,29 +112,30 @@ def reproduce(
     options: dict[str, Any] = {"epochs": epochs, "epoch_size": epoch_size, "lr": lr, "dropout": dropout}
     base = SCALES[scale]
     finetuning = replace(base.finetuning, **{key: value for key, value in options.items() if value is not None})
-    folder = output_folder(out or Path("runs/reproduce") / scale)
-    setup = Setup(replace(base, finetuning=finetuning), folder, data, outliers, val_outliers, checkpoint)
     only = Only(tuple(ids or IDS), tuple(nets or NETS))
     seeds = seeds or [0]
     for seed in seeds:  # the recipe refuses a wrong seed now, and not after hours
         replace(finetuning, seed=seed)
-    if dry_run:
-        from macs.paper.estimate import plan
-
-        estimate = plan(setup, parts, only, seeds)
-        return show(estimate, estimate.as_dict(), json)
-
-    from macs.experiments.engine import SerialEngine
-    from macs.paper.reproduction import reproduce as run
-
-    runner = engine.make(data, SerialEngine(data, sys.stderr.isatty()))
-    outcome = run(setup, parts, only, seeds, fpr_rule, engine=runner)
 
     from rich.console import Group
 
-    from macs.paper.publish import publish
+    from macs.experiments.engine import SerialEngine
 
-    publications = publish(parts, outcome)
+    with engine.results(Path("runs/reproduce") / scale if out is None else out) as results:
+        setup = Setup(replace(base, finetuning=finetuning), results.folder, data, outliers, val_outliers, checkpoint)
+        if dry_run:
+            from macs.paper.estimate import plan
+
+            estimate = plan(setup, parts, only, seeds)
+            return show(estimate, estimate.as_dict(), json)
+
+        from macs.paper.publish import publish
+        from macs.paper.reproduction import reproduce as run
+
+        runner = engine.make(data, SerialEngine(data, sys.stderr.isatty()), results)
+        outcome = run(setup, parts, only, seeds, fpr_rule, engine=runner)
+        written = publish(parts, outcome)
+    publications = [replace(each, files=[*map(results.named, each.files)]) for each in written]
     failures = {training.name: reason for training, reason in outcome.failures.items()}
     value = {"parts": [publication.as_dict() for publication in publications], "failures": failures}
     show(Group(*publications), value, json)
@@ -144,7 +146,7 @@ def reproduce(
 
 def _study(
     targets: tuple[str, ...],
-    out: Path | None,
+    out: str | None,
     cells: Path | None,
     data: Path | None,
     checkpoint: Path | None,
@@ -157,7 +159,9 @@ def _study(
         raise MacsError("The study is reproduced alone; name the paper's tables and figures in another command.")
     if data is not None and checkpoint is None:
         raise MacsError("To compute missing cells, give the classifier that all trainings start from as --checkpoint.")
+    if out is not None and is_url(out):
+        raise MacsError(f"The study is written to a folder, not to a URL such as {out}; name a folder.")
     checkpoint = None if checkpoint is None else input_file(checkpoint, "checkpoint")
     cells = None if cells is None else input_folder(cells)
-    publication = publish(output_folder(out or Path("runs/reproduce/study")), cells, data, checkpoint)
+    publication = publish(output_folder(Path("runs/reproduce/study") if out is None else out), cells, data, checkpoint)
     show(str(publication), publication.as_dict(), json)

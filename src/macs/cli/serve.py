@@ -1,6 +1,5 @@
 """`macs serve`."""
 
-import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -11,13 +10,11 @@ from macs.cli._app import Whole, app
 from macs.cli._detectors import Provider
 from macs.core.console import tell
 from macs.core.errors import MacsError
-from macs.core.files import input_file
 from macs.core.settings import Span
 from macs.data.ahead import set_workers
 from macs.serve.settings import DEFAULT, ServeSettings
 
 PACKAGES = ("fastapi", "uvicorn", "httptools", "python_multipart", "prometheus_client", "onnxruntime")
-KEY = "MACS_API_KEY"
 
 
 @app.command
@@ -68,15 +65,16 @@ def serve(
     if missing:
         raise MacsError(f"Serving needs {' and '.join(missing)}; pip install 'macs-ood[serve]'.")
     from macs.serve.app import create_app
+    from macs.serve.gate import key_of_clients
     from macs.serve.logs import write_log
-    from macs.serve.server import address_of, bind
+    from macs.serve.server import bind
     from macs.serve.server import serve as run
 
     Span(0, 65535).hold("--port", port)
     if threads is not None:
         Span(1, 1024).hold("--threads", threads)
     set_workers(workers)
-    key = api_key(api_key_file)
+    key = key_of_clients(api_key_file)
     bound = bind(host, port)
     write_log()
     application = create_app(
@@ -88,18 +86,4 @@ def serve(
         net=net,
         score=score,
     )
-    tell(f"{detector} answers at {address_of(bound)}; Ctrl-C stops it.")
-    run(application, bound, settings)
-
-
-def api_key(file: Path | None) -> str | None:
-    """The key that clients must send; None where there is none. A file that holds nothing is a mistake."""
-    if file is None:
-        key = os.environ.get(KEY)
-        where = f"${KEY}"
-    else:
-        key = input_file(file, "key file").read_text(encoding="utf-8").strip()
-        where = str(file)
-    if key is not None and not key.strip():
-        raise MacsError(f"{where} holds no key; put one in, or leave it out.")
-    return key
+    run(application, bound, settings, lambda address: tell(f"{detector} answers at {address}; Ctrl-C stops it."))

@@ -10,7 +10,6 @@ from macs.cli._engines import SERIAL, EngineOptions
 from macs.cli.train import RecipeFile, finetuning_from, options_from
 from macs.core.console import warn
 from macs.core.errors import MacsError
-from macs.core.files import output_folder
 from macs.training.options import TrainingOptions
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def sweep(
         Images that the margin is chosen by. `test` takes the best on the OOD test sets, as the paper's MaCS* does, and
         says so.
     run
-        Folder to write [default: a folder in runs/ with a descriptive name].
+        Folder to write [default: a folder in runs/ with a descriptive name]; with --engine ray, perhaps a URL.
     """
     from macs.data import load
     from macs.experiments.engine import SerialEngine
@@ -80,37 +79,39 @@ def sweep(
         raise MacsError(f"--validation must be a share above 0 and below 1, or a number of images, not {validation:g}.")
     share_or_count = validation if validation < 1 else int(validation)
     name = run_name(wanted.id, "sweep", wanted.net, wanted.method)
-    folder = output_folder(Path("runs") / name if run is None else run)
-    runner = engine.make(data, SerialEngine())
-    preparation = wanted.preparation
-    train, val = held_out(wanted.id, share_or_count, data, preparation=preparation)
-    outliers, other_outliers = held_out(
-        wanted.outliers, share_or_count, data, elsewhere=val_outliers, labelled=False, preparation=preparation
-    )
-    test = load(wanted.id, "test", root=data, preparation=preparation) if ood else None
-    sets = {name: load(name, "test", root=data, preparation=preparation, labelled=False) for name in ood or []}
+    with engine.results(Path("runs") / name if run is None else run) as results:
+        runner = engine.make(data, SerialEngine(), results)
+        preparation = wanted.preparation
+        train, val = held_out(wanted.id, share_or_count, data, preparation=preparation)
+        outliers, other_outliers = held_out(
+            wanted.outliers, share_or_count, data, elsewhere=val_outliers, labelled=False, preparation=preparation
+        )
+        test = load(wanted.id, "test", root=data, preparation=preparation) if ood else None
+        sets = {name: load(name, "test", root=data, preparation=preparation, labelled=False) for name in ood or []}
 
-    from macs.experiments.margins import sweep as choose_margin
+        from macs.experiments.margins import sweep as choose_margin
 
-    if not wanted.checkpoint:
-        warn("There is no --checkpoint, so every margin starts from the same random weights.")
-    result = choose_margin(
-        wanted.starting_net(classes=len(train.classes)),
-        train,
-        outliers,
-        validation=(val, other_outliers),
-        run=folder,
-        test=test,
-        ood=sets,
-        margins=margins,
-        seeds=seeds,
-        method=wanted.method,
-        recipe=wanted.recipe,
-        choose=choose,
-        fpr_rule=fpr_rule,
-        engine=runner,
-    )
-    files = result.write()
-    show(result, {**result.as_dict(), "files": list(map(str, files))}, json)
+        if not wanted.checkpoint:
+            warn("There is no --checkpoint, so every margin starts from the same random weights.")
+        result = choose_margin(
+            wanted.starting_net(classes=len(train.classes)),
+            train,
+            outliers,
+            validation=(val, other_outliers),
+            run=results.folder,
+            test=test,
+            ood=sets,
+            margins=margins,
+            seeds=seeds,
+            method=wanted.method,
+            recipe=wanted.recipe,
+            choose=choose,
+            fpr_rule=fpr_rule,
+            engine=runner,
+        )
+        files = result.write()
+    names = list(map(results.named, files))
+    show(result, {**result.as_dict(), "files": names}, json)
     if not json:
-        print(f"The curve is in {result.folder}: {', '.join(file.name for file in files)}.")
+        where = results.folder if results.mirror is None else results.mirror.url
+        print(f"The curve is in {where}: {', '.join(file.name for file in files)}.")

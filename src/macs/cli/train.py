@@ -27,6 +27,7 @@ from macs.cli._app import (
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import same_path, user_path
+from macs.data.stores import is_url
 from macs.training.options import (
     FROM_LIBRARY_OPTIONS,
     METHODS,
@@ -191,6 +192,8 @@ def _train(
     recipe.check_validation(wanted.validate)
     margin = [] if wanted.margin is None else [f"m{wanted.margin:g}"]
     name = run_name(wanted.id, wanted.net, wanted.method, *margin, f"seed{recipe.seed}")
+    if run is not None and is_url(run):
+        raise MacsError(f"{run} is a URL, but a training writes to a folder; name one.")
     folder = RunFolder(user_path(Path("runs") / name if run is None else run))
     folder.check_writable()
     preparation = wanted.preparation

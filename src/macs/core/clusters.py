@@ -2,7 +2,7 @@
 
 import logging
 import os
-from importlib import import_module
+import socket
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,22 +20,36 @@ def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
         raise MacsError("The engine ray needs Ray: pip install 'macs-ood[ray]'.")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns about what a later version does
+    # Ray prints what happens to workers to standard output, where only results belong. It leaves out lines that match
+    # this pattern, which it reads when it is imported.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^")
     import ray
 
-    # Ray prints what happens to workers to standard output, where only results belong.
-    vars(import_module("ray._private.worker"))["print_to_stdstream"] = lambda *_, **__: None
     if ray.is_initialized():
         return ray
     existing = address or os.environ.get("RAY_ADDRESS")
     new = {"address": "local", "include_dashboard": False, **(local or {})}
     try:
+        if existing:
+            _knock(existing)
         ray.init(**({"address": existing} if existing else new), logging_level=logging.ERROR, log_to_driver=False)
-    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        where = f"at {existing}" if existing else "on this machine"
+    except Exception as error:  # Ray raises plain ones, too
+        why = first_line(error)
+        if existing:
+            raise MacsError(
+                f"There is no Ray cluster at {existing} ({why}); check the address, or leave it out."
+            ) from None
         raise MacsError(
-            f"There is no Ray cluster {where} ({first_line(error)}); check the address, or leave it out."
+            f"Ray could not start on this machine ({why}); name a cluster that runs with --address."
         ) from None
     return ray
+
+
+def _knock(address: str) -> None:
+    """Raise an OSError if nobody listens at HOST:PORT: Ray itself would try for minutes, and print every attempt."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def slots(ray: Any, cpus: float, gpus: float = 0.0) -> int:

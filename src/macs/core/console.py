@@ -1,8 +1,10 @@
 """Progress bars, messages and warnings. They go to standard error, so that standard output holds only results."""
 
+import logging
 import os
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -45,3 +47,26 @@ def tell(line: str, show: bool = True) -> None:
 def warn(sentence: str) -> None:
     """Issue a MacsWarning; the command line prints it, and Python code may filter or catch it."""
     warnings.warn(sentence, MacsWarning, stacklevel=3)
+
+
+HUB = "huggingface_hub.utils._http"  # the logger that writes two lines about each attempt to reach the hub
+
+
+@contextmanager
+def one_line_about_the_hub() -> Iterator[None]:
+    """Say once that the Hugging Face hub does not answer, in place of its client's lines about every attempt."""
+    told = False
+
+    def once(_: logging.LogRecord) -> bool:
+        nonlocal told
+        if not told:
+            tell("The Hugging Face hub does not answer; trying again for a minute or two.")
+        told = True
+        return False
+
+    logger = logging.getLogger(HUB)
+    logger.addFilter(once)
+    try:
+        yield
+    finally:
+        logger.removeFilter(once)

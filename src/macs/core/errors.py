@@ -17,6 +17,11 @@ class MacsWarning(UserWarning):
     """Says in one sentence what is likely a mistake. The work goes on."""
 
 
+def last_line(error: object) -> str:
+    """The last line of an error's message, where other programs' tracebacks say what happened, without a full stop."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip().rstrip(".")
+
+
 def first_line(error: object) -> str:
     """The first line of an error's message, without a full stop; the name of its type if there is no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.core.console import one_line_about_the_hub
 from macs.core.errors import MacsError, first_line
 from macs.core.files import kind_of, user_path
 from macs.data.torch_datasets import as_rgb, distinct
@@ -151,7 +152,8 @@ def read_labels(dataset: Any, column: str, name: str) -> tuple[NDArray[np.int64]
 def explained(name: str) -> Iterator[None]:
     """A guard: whatever goes wrong with the package, the hub or the files becomes a MacsError."""
     try:
-        yield
+        with one_line_about_the_hub():
+            yield
     except ImportError:
         raise MacsError(NEEDED) from None
     except (OSError, ValueError, RuntimeError, LookupError) as error:

@@ -55,6 +55,8 @@ def decode_rgb(source: Path | BinaryIO, enough: int = 0, most: int | None = None
                 image.load()  # while the file is open: older versions of Pillow have not read an upright picture yet
                 return to_rgb(image)
             why = f"its {image.width} x {image.height} pixels exceed {whose} of {limit:,}"
+    except Image.DecompressionBombError:  # beyond twice Pillow's own limit, it raises before it tells the size
+        why = f"its pixels exceed {whose}" + (f" of {limit:,}" if limit else "")
     except UnidentifiedImageError:
         why = f"it is not one of {', '.join(FORMATS)}"
     except Exception as error:  # decoders raise anything on a broken file: OSError, SyntaxError, struct.error...

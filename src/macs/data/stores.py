@@ -56,6 +56,20 @@ def store_of(url: str) -> Store:
     return Store(system, path, url.partition("://")[0])
 
 
+def writable_store(url: str) -> Store:
+    """The store of a folder to write to, which is created if need be; an error, before any work, if it cannot be."""
+    store = store_of(url)
+    probe = f"{store.path.rstrip('/')}/.writable"
+    try:
+        store.system.makedirs(store.path, exist_ok=True)
+        store.system.pipe_file(probe, b"")
+        store.system.rm_file(probe)
+        store.system.invalidate_cache()  # others write there, too
+    except Exception as error:
+        raise MacsError(f"Cannot write to {url}: {_words(error)}.") from None
+    return store
+
+
 def found_in(store: Store) -> Iterator[str]:
     """The URLs of the images and shards at a path: a file, a folder with all folders inside, or a glob."""
     system, path = store.system, store.path

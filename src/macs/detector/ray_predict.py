@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from macs.core.clusters import TRIES, connected, slots
-from macs.core.errors import MacsError, first_line
+from macs.core.errors import MacsError, first_line, last_line
 from macs.core.files import output_folder, user_path, write_atomically
 from macs.core.version import __version__
-from macs.data.stores import SHARDS, found_in, is_url, store_of
+from macs.data.stores import SHARDS, found_in, is_url, store_of, writable_store
 from macs.data.walking import walk
 from macs.detector.counting import Count
 
@@ -133,18 +133,13 @@ def files_in(out: str) -> set[str]:
         folder = output_folder(out)
         folder.mkdir(parents=True, exist_ok=True)
         return {path.name for path in folder.iterdir()}
-    store = store_of(out)
+    store = writable_store(out)  # a mistake shall not wait for the first chunk
     try:
-        store.system.makedirs(store.path, exist_ok=True)
-        probe = f"{store.path.rstrip('/')}/.writable"
-        store.system.pipe_file(probe, b"")  # a mistake shall not wait for the first chunk
-        store.system.rm_file(probe)
-        store.system.invalidate_cache()  # others write there, too
         names = store.system.ls(store.path, detail=False)
     except FileNotFoundError:  # where folders are no more than a part of names, an empty one does not exist
         return set()
     except Exception as error:
-        raise MacsError(f"Cannot write to {out}: {first_line(error)}.") from None
+        raise MacsError(f"Cannot list {out}: {first_line(error)}.") from None
     return {name.rpartition("/")[2] for name in names}
 
 
@@ -201,4 +196,4 @@ def numbers_of(file: str) -> tuple[int, int, int]:
 def told_by(error: Any) -> str:
     """The sentence of an error in a worker."""
     cause = getattr(error, "cause", None)
-    return str(cause) if isinstance(cause, MacsError) else f"A worker failed: {first_line(cause or error)}."
+    return str(cause) if isinstance(cause, MacsError) else f"A worker failed: {last_line(cause or error)}."

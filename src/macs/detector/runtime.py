@@ -7,11 +7,12 @@ for row in detector.predict_files("photos/"): ...
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,13 +74,21 @@ def session(content: bytes, providers: Sequence[str] = (CPU,), threads: int = 0)
 
     Its threads sleep while they wait. By default they would spin, on the cores that decode the next files.
     """
-    import onnxruntime
-
+    onnxruntime = silent_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(content, options, providers=list(providers))
+    made: InferenceSession = onnxruntime.InferenceSession(content, options, providers=list(providers))
+    return made
+
+
+def silent_onnxruntime() -> Any:
+    """ONNX Runtime, which from version 1.29 on tells its makers of every model that is loaded, unless told not to."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # is read when the package is first imported
+    import onnxruntime
+
+    return onnxruntime
 
 
 def run(onnx: "InferenceSession", images: NDArray[np.uint8]) -> RankedAnswers:
@@ -92,9 +101,7 @@ def execution_providers(wanted: Sequence[str]) -> list[str]:
     """The full names of execution providers; an error if this ONNX Runtime does not have one of them."""
     if find_spec("onnxruntime") is None:
         raise MacsError("An exported detector is run by ONNX Runtime: pip install onnxruntime.")
-    import onnxruntime
-
-    available = {short_name(name): name for name in onnxruntime.get_available_providers()}
+    available = {short_name(name): name for name in silent_onnxruntime().get_available_providers()}
     for name in map(short_name, wanted):
         if name not in available:
             error = unknown("execution provider of this ONNX Runtime", name, sorted(available))

@@ -99,11 +99,17 @@ class Cell:
     def finished(self) -> bool:
         return self.folder.finished
 
-    def run(self, data: Path | None, held: "Held", progress: bool = True) -> None:
+    def run(
+        self,
+        data: Path | None,
+        held: "Held",
+        progress: bool = True,
+        on_epoch: "Callable[[Epoch, nn.Module], object] | None" = None,
+    ) -> None:
         """Train, or continue an interrupted training; if the cell is finished, do nothing.
 
-        `data` is the root of the datasets; images and networks that are `held` in memory are not loaded. While another
-        process trains the cell, this one waits for it.
+        `data` is the root of the datasets; images and networks that are `held` in memory are not loaded. After each
+        epoch, `on_epoch` is called. While another process trains the cell, this one waits for it.
         """
         from macs import nets, training
         from macs.training.sources import load_start
@@ -117,7 +123,8 @@ class Cell:
             if self.trained:
                 nets.save(load_start(self.spec, held), self.folder.net_file, class_names=self.spec.classes)
             else:
-                training.run(self.spec, self.folder.path, data, held=held, resume=True, progress=progress)
+                run = self.folder.path
+                training.run(self.spec, run, data, held=held, resume=True, progress=progress, on_epoch=on_epoch)
 
     def examine(self, on: Examination, held: "Held", fpr_rule: FprRule = "first", progress: bool = True) -> Result:
         """Measure the finished cell; sets that were scored before need no network."""

@@ -1,13 +1,16 @@
 """RayEngine: cells as tasks of a Ray cluster, on this machine or on many.
 
-Images and starting networks that the driver holds travel once to each machine, through Ray's object store. A cell is
-trained below its own folder, which all machines share, and continues there after its last finished epoch if its worker
-or machine is lost. A task computes with as many threads as the driver would, so that on one kind of machine both
-engines give the same bits.
+Images and starting networks travel once to each machine, through Ray's object store. A cell is trained below its own
+folder, which all machines share, or in a copy of it that is written back to a URL after each epoch; if its worker or
+machine is lost, it continues there after its last finished epoch. A task computes with as many threads as the driver
+would, so that on one kind of machine both engines give the same bits.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,16 +18,20 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from macs.core.clusters import TRIES, connected, slots
 from macs.core.console import Terminal
-from macs.core.errors import MacsError, first_line
+from macs.core.errors import MacsError, first_line, last_line
 from macs.core.version import __version__
 from macs.experiments.cells import Cell, Examination
 from macs.experiments.engine import Done
+from macs.experiments.mirrors import STATE, Mirror, to_read
 from macs.metrics import FprRule
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from macs.training.sources import Held
 
 LOOK_EVERY = 1.0  # seconds between two looks at the running cells
+PULL_EVERY = 10.0  # where that means to read from a URL
 
 
 class Terms(NamedTuple):
@@ -34,6 +41,7 @@ class Terms(NamedTuple):
     fpr_rule: FprRule
     threads: int
     version: str
+    mirror: Mirror | None = None  # the driver's, if results are behind a URL
 
 
 @dataclass
@@ -46,6 +54,7 @@ class RayEngine:
     progress: bool = True
     held: "Held | None" = None
     local: dict[str, Any] = field(default_factory=dict)  # settings of a cluster on this machine, for ray.init
+    mirror: Mirror | None = None  # of the folder of results, if that is behind a URL
 
     def hold(self, held: "Held") -> None:
         self.held = held
@@ -53,13 +62,15 @@ class RayEngine:
     def run(self, cells: Iterable[Cell], on: Examination, fpr_rule: FprRule = "first") -> Iterator[Done]:
         import torch
 
-        from macs.training.sources import NOTHING
+        from macs.training.sources import NOTHING, load_start
 
         ray = connected(self.address, self.local)
         threads = torch.get_num_threads()
         room = slots(ray, threads, self.gpus)
         task = ray.remote(num_cpus=threads, num_gpus=self.gpus, max_retries=TRIES - 1)(train_and_measure)
-        shipped, terms = ray.put((self.held or NOTHING, on)), Terms(self.data, fpr_rule, threads, __version__)
+        held = self.held or NOTHING
+        shipped, terms = ray.put((held, on)), Terms(self.data, fpr_rule, threads, __version__, self.mirror)
+        starts: dict[str, Any] = {}  # by hash: networks that only this machine may have a file of
         rest = iter(cells)
         running: dict[Any, Cell] = {}
         try:
@@ -67,35 +78,75 @@ class RayEngine:
                 while True:
                     while len(running) < room and (cell := next(rest, None)) is not None:
                         assert cell.key  # computed here, it travels with the cell, and the worker compares it
-                        running[task.remote(cell, shipped, terms)] = cell
+                        start = cell.spec.start
+                        if start.file and start.weights not in {*held.nets, *starts}:
+                            starts[start.weights] = ray.put(load_start(cell.spec, held))
+                        running[task.remote(cell, shipped, starts.get(start.weights), terms)] = cell
                     if not running:
                         return
                     ended, _ = ray.wait([*running], timeout=LOOK_EVERY)
-                    display.show(running.values())
+                    if display.due(PULL_EVERY if self.mirror else LOOK_EVERY):
+                        for cell in running.values():
+                            fetch(cell, self.mirror, to_read)
+                        display.show(running.values())
                     for each in ended:
-                        yield outcome(ray, running.pop(each), each)
+                        yield outcome(ray, running.pop(each), each, self.mirror)
         finally:  # also after Ctrl-C: what the cells have written stays, and the same command continues
             for each in running:
                 ray.cancel(each, force=True)
 
 
-def train_and_measure(cell: Cell, shipped: tuple["Held", Examination], terms: Terms) -> Done:
+def train_and_measure(cell: Cell, shipped: tuple["Held", Examination], start: "nn.Module | None", terms: Terms) -> Done:
     """In a worker: what the serial engine does with one cell."""
     import socket
 
     import torch
 
+    from macs.nets import remember_origin
+
     held, on = shipped
+    if start is not None:
+        held = replace(held, nets={**held.nets, cell.spec.start.weights: start})
     torch.set_num_threads(terms.threads)
     here = socket.gethostname()
     try:
         check_machine(cell, terms)
-        cell.run(terms.data, held, progress=False)
-        return Done(cell, cell.examine(on, held, terms.fpr_rule, progress=False))
+        with copied(cell, terms.mirror) as (copy, push):
+            if start is not None:
+                remember_origin(start, copy.spec.start.source)
+            copy.run(terms.data, held, progress=False, on_epoch=lambda *_: push())
+            result = copy.examine(on, held, terms.fpr_rule, progress=False)
+            push()
+        return Done(cell, result)
     except (MacsError, OSError) as error:
         return Done(cell, None, MacsError(f"On the machine {here}: {str(error).rstrip('.')}."))
     except Exception as error:  # whatever it is, it must survive the way back
         return Done(cell, None, RuntimeError(f"{type(error).__name__}: {error} (on the machine {here})"))
+
+
+@contextmanager
+def copied(cell: Cell, mirror: Mirror | None) -> Iterator[tuple[Cell, Callable[[], None]]]:
+    """The cell itself; or, with the driver's mirror, its copy in a temporary folder, and how to write that back."""
+    if mirror is None:
+        yield cell, lambda: None
+        return
+    start = cell.spec.start
+    if start.file and Path(start.file).is_relative_to(mirror.folder):  # on the driver; the record shall be of use
+        start = replace(start, source=mirror.named(Path(start.file)))
+    with tempfile.TemporaryDirectory(prefix="macs-") as folder:
+        here = Mirror(mirror.url, Path(folder))
+        root = here.folder / cell.root.relative_to(mirror.folder)
+        copy = replace(cell, root=root, spec=replace(cell.spec, start=start))
+        fetch(copy, here, lambda name: name != STATE)
+        if not copy.finished:
+            fetch(copy, here)
+        yield copy, here.push
+
+
+def fetch(cell: Cell, mirror: Mirror | None, wanted: Callable[[str], bool] = lambda name: True) -> None:
+    """Pull the files of a cell."""
+    if mirror is not None:
+        mirror.pull(cell.root / cell.name, lambda name: name.startswith(cell.key) and wanted(name.rpartition("/")[2]))
 
 
 def check_machine(cell: Cell, terms: Terms) -> None:
@@ -106,18 +157,25 @@ def check_machine(cell: Cell, terms: Terms) -> None:
         raise MacsError("it would compute in another precision than the driver; set --precision")
 
 
-def outcome(ray: Any, cell: Cell, task: Any) -> Done:
+def outcome(ray: Any, cell: Cell, task: Any, mirror: Mirror | None = None) -> Done:
     """What a task has returned; or that its worker was lost each time it was tried."""
     try:
         done: Done = ray.get(task)
+    except ray.exceptions.RayTaskError as error:  # before our code was reached, which catches everything
+        why = last_line(getattr(error, "cause", None) or error)
+        hint = f"install macs {__version__} on every machine of the cluster"
+        return Done(cell, None, MacsError(f"{cell.name} could not begin on its machine ({why}); {hint}."))
     except ray.exceptions.RayError as error:
         why = first_line(error)
         sentence = f"{cell.name} was tried {TRIES} times, and its worker was lost each time ({why}); the same command"
         return Done(cell, None, MacsError(f"{sentence} continues after its last finished epoch."))
+    if done.error is None:
+        fetch(cell, mirror, to_read)
     if done.error is None and not cell.finished:
         where = cell.folder.path
         missing = f"{cell.name} was trained on another machine, and {where} is not here"
-        return Done(cell, None, MacsError(f"{missing}; name a folder that all machines of the cluster share."))
+        hint = "name a folder that all machines of the cluster share, or a URL"
+        return Done(cell, None, MacsError(f"{missing}; {hint}."))
     return Done(cell, done.result, done.error)
 
 
@@ -135,6 +193,14 @@ class Display:
         self.shown = show and console.is_terminal
         self.bar = Progress(*columns, console=console, disable=not self.shown, transient=True)
         self.lines: dict[str, TaskID] = {}
+        self.last = 0.0
+
+    def due(self, every: float) -> bool:
+        """Whether somebody looks at it, and has seen the same for so many seconds."""
+        if not self.shown or time.monotonic() - self.last < every:
+            return False
+        self.last = time.monotonic()
+        return True
 
     def __enter__(self) -> "Display":
         self.bar.start()
@@ -144,8 +210,6 @@ class Display:
         self.bar.stop()
 
     def show(self, cells: Iterable[Cell]) -> None:
-        if not self.shown:
-            return
         running = {cell.key: cell for cell in cells}
         for key in self.lines.keys() - running.keys():
             self.bar.remove_task(self.lines.pop(key))

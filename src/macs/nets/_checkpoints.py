@@ -7,6 +7,7 @@ the file names.
 
 import json
 import pickle
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -208,7 +209,10 @@ def _read(path: Path) -> tuple[WeightsLabel, State]:
             # From bytes: safetensors itself opens only files whose names are UTF-8.
             label, state = _label(path), safetensors.torch.load(path.read_bytes())
         else:
-            label, state = WeightsLabel(), _state_dict(torch.load(path, map_location="cpu", weights_only=True), path)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns of kinds of tensors that are refused below
+                content = torch.load(path, map_location="cpu", weights_only=True)
+            label, state = WeightsLabel(), _state_dict(content, path)
     except MacsError:
         raise
     except OSError as error:

@@ -6,7 +6,7 @@ that is registered under the library's name. It imports the library only when on
 
 import importlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from macs.core.console import one_line_about_the_hub
 from macs.core.errors import MacsError
 from macs.core.registry import quoted, users_code
 from macs.data.preparation import Preparation
@@ -107,8 +108,28 @@ def library(package: str, extra: str) -> Any:
     """An installed library, imported; Any, since it may be missing where types are checked."""
     if find_spec(package) is None:
         raise MacsError(f"Networks called {extra}/... need {package}: pip install 'macs-ood[{extra}]'.")
-    with users_code(f"{package} is installed but cannot be imported (does it fit torch {torch.__version__}?)"):
+    with (
+        torchvision_fits(package),
+        users_code(f"{package} is installed but cannot be imported (does it fit torch {torch.__version__}?)"),
+    ):
         return importlib.import_module(package)
+
+
+@contextmanager
+def torchvision_fits(user: str) -> Iterator[None]:
+    """A guard around what imports torchvision: one that was built for another torch is named as the cause."""
+    try:
+        yield
+    except MacsError as error:
+        cause: BaseException | None = error
+        while cause is not None and "torchvision::" not in str(cause):  # an operator
+            cause = cause.__cause__ or cause.__context__
+        if cause is None:
+            raise
+        raise MacsError(
+            f"The installed torchvision does not load its operators beside torch {torch.__version__}, so {user} cannot "
+            "be used; install torch and torchvision together, from one source and for the same hardware (CPU or CUDA)."
+        ) from error
 
 
 class NoShapes(MacsError):
@@ -134,11 +155,17 @@ def no_such_model(name: str, model: str, known: Sequence[str]) -> MacsError:
     return MacsError(f"There is no network called {quoted(f'{name}/{model}')} among {name}'s {len(known):,}; {hint}")
 
 
-def downloading(name: str, what: str) -> AbstractContextManager[None]:
+@contextmanager
+def downloading(name: str, what: str) -> Iterator[None]:
     """A guard around a download: whatever the library raises becomes a MacsError."""
-    return users_code(
-        f"The {what} of {name} cannot be downloaded (check the name and the connection, or give files of your own)"
-    )
+    with (
+        torchvision_fits(name),
+        one_line_about_the_hub(),
+        users_code(
+            f"The {what} of {name} cannot be downloaded (check the name and the connection, or give files of your own)"
+        ),
+    ):
+        yield
 
 
 def usable_preparation(

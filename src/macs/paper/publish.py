@@ -24,7 +24,7 @@ class Publication:
     title: str
     entries: list[Entry]
     notes: list[str]
-    files: list[Path]
+    files: Sequence[Path | str]
 
     def __rich__(self) -> RenderableType:
         return writing.terminal(self.title, self.entries, [*self.notes, *(str(file) for file in self.files)])

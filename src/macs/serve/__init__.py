@@ -12,4 +12,6 @@ A request goes through these files in order:
     served      the detector, thresholds by request, its description
     watch       loads the detector again when its file changes
     metrics     counts, latencies, the share of OOD images, drift
+
+`on_ray` puts the application into replicas of Ray Serve.
 """

@@ -36,7 +36,7 @@ Shin, Ramdas, Rinaldo: E-detectors, New England Journal of Statistics in Data Sc
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,10 +44,9 @@ from numpy.typing import ArrayLike, NDArray
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 
-RATE = 1e-8  # false alarms per image: at ten images per second, one in three years
+RATE = 1e-8  # false alarms per image: at one image per second, one in three years
 SHARES = (0.03, 0.1, 0.3, 0.8)  # a
 LOWEST = (0.01, 0.05, 0.1, 0.2, 0.4)  # q
-A, Q = np.array(list(product(SHARES, LOWEST))).T
 CHUNK = 64  # images that are computed together; products of so many bets do not overflow
 EARLIER = np.tril(np.ones((CHUNK, CHUNK), bool), -1)  # [t, s]: whether s came before t
 
@@ -58,6 +57,8 @@ class DriftTest:
     `calibration_images` is how many the p-values rank among: one number, or one per class (`Calibration.ranked`). The
     alarm ends the test; it stays until a new one is made.
     """
+
+    bets: ClassVar = tuple(product(SHARES, LOWEST))  # a and q of each; benchmarks/drift.py tells how they were chosen
 
     def __init__(
         self, calibration_images: int | Sequence[int], *, false_alarm_rate: float = RATE, seed: int = 0
@@ -71,7 +72,7 @@ class DriftTest:
         self.alarm_after: int | None = None  # images
         self._sizes = sizes  # n of each group
         self._seen = [np.zeros(size + 1, np.int64) for size in sizes]  # earlier images per group and p-value
-        self._wealth = np.zeros(len(A))  # R
+        self._wealth = np.zeros(len(self.bets))  # R
         self._random = np.random.default_rng(seed)  # U
 
     @property
@@ -131,12 +132,17 @@ class DriftTest:
             np.add.at(seen, places, 1)
         return ranks
 
-    def _bet(self, ranks: NDArray[np.float64]) -> None:
-        """The recursion unrolled, with P_t = f(u_1) ... f(u_t): R_t = P_t (R_0 + 1/P_0 + ... + 1/P_(t-1))."""
-        odds = (1 - A) + A * (ranks[:, None] <= Q) / Q
+    def _wealths(self, ranks: NDArray[np.float64]) -> NDArray[np.float64]:
+        """R after each image, unrolled with P_t = f(u_1) ... f(u_t): R_t = P_t (R_0 + 1/P_0 + ... + 1/P_(t-1))."""
+        a, q = np.array(self.bets).T
+        odds = (1 - a) + a * (ranks[:, None] <= q) / q
         product_until = odds.cumprod(axis=0)
         staked = (odds / product_until).cumsum(axis=0)  # 1 / P_(t-1) = f(u_t) / P_t
-        wealth = product_until * (self._wealth + staked)
+        wealth: NDArray[np.float64] = product_until * (self._wealth + staked)
+        return wealth
+
+    def _bet(self, ranks: NDArray[np.float64]) -> None:
+        wealth = self._wealths(ranks)
         evidence = self.false_alarm_rate * wealth.mean(axis=1)
         last = len(ranks) - 1
         if (evidence >= 1).any():

@@ -10,13 +10,17 @@ import hashlib
 import hmac
 import json
 import logging
+import os
 import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from macs.core.errors import MacsError
+from macs.core.files import input_file
 from macs.serve.metrics import Metrics
 from macs.serve.pipeline import Overloaded, Pipeline
 from macs.serve.settings import ServeSettings
@@ -42,6 +46,7 @@ HEADERS = [
     (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
 ]
 OPEN = {"/", "/healthz", "/readyz", "/docs", "/openapi.json", "/v2/health/live", "/v2/health/ready"}  # without a key
+KEY = "MACS_API_KEY"  # holds the key, where no file does
 PAGE = "/page/"  # likewise
 IDENTIFIER = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 GONE = 499  # the status in log and metrics of a request whose client hung up
@@ -217,6 +222,19 @@ CLOSE = {"Connection": "close"}  # what is left of the body is not read
 def busy(overload: Overloaded) -> Refused:
     sentence = f"Too many images wait; try again in {overload.retry_after} s."
     return Refused(429, sentence, {"Retry-After": str(overload.retry_after)})
+
+
+def key_of_clients(file: Path | None = None) -> str | None:
+    """The key that clients must send; None where there is none. A file that holds nothing is a mistake."""
+    if file is None:
+        key = os.environ.get(KEY)
+        where = f"${KEY}"
+    else:
+        key = input_file(file, "key file").read_text(encoding="utf-8").strip()
+        where = str(file)
+    if key is not None and not key.strip():
+        raise MacsError(f"{where} holds no key; put one in, or leave it out.")
+    return key
 
 
 def digest(key: bytes) -> bytes:

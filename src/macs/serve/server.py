@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 from asyncio import TimerHandle, Transport
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -33,7 +33,7 @@ log = logging.getLogger("macs.serve")
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at the address, not yet listening; the system's reasons become sentences."""
+    """A socket at the address, not yet listening."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError):
@@ -44,15 +44,18 @@ def bind(host: str, port: int) -> socket.socket:
         bound.bind(address)
     except OSError as error:
         bound.close()
-        reasons = {
-            errno.EADDRINUSE: f"Port {port} of {host} is taken; name another with --port, or 0 for any that is free.",
-            errno.EACCES: f"Port {port} needs more rights; name one above 1023 with --port.",
-            errno.EADDRNOTAVAIL: f"{host} is no address of this machine; use 127.0.0.1, or 0.0.0.0 for all.",
-        }
-        raise MacsError(
-            reasons.get(error.errno or 0, f"Cannot listen at {host}, port {port}: {error.strerror}.")
-        ) from None
+        raise unavailable(host, port, error) from None
     return bound
+
+
+def unavailable(host: str, port: int, error: OSError) -> MacsError:
+    """The system's reason as a sentence."""
+    reasons = {
+        errno.EADDRINUSE: f"Port {port} of {host} is taken; name another with --port, or 0 for any that is free.",
+        errno.EACCES: f"Port {port} needs more rights; name one above 1023 with --port.",
+        errno.EADDRNOTAVAIL: f"{host} is no address of this machine; use 127.0.0.1, or 0.0.0.0 for all.",
+    }
+    return MacsError(reasons.get(error.errno or 0, f"Cannot listen at {host}, port {port}: {error.strerror}."))
 
 
 def address_of(bound: socket.socket) -> str:
@@ -60,8 +63,16 @@ def address_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: FastAPI, bound: socket.socket, settings: ServeSettings) -> None:
-    """Answer requests until a signal says to stop."""
+def serve(
+    app: FastAPI, bound: socket.socket, settings: ServeSettings, heard: Callable[[str], object] = lambda address: None
+) -> None:
+    """Answer requests until a signal says to stop; `heard` is told the address once it answers there."""
+    host, port = bound.getsockname()[:2]
+    try:
+        bound.listen(BACKLOG)
+    except OSError as error:  # several sockets may be bound to a port, and the first that listens has it
+        bound.close()
+        raise unavailable(host, port, error) from None
 
     class Connection(GuardedConnection):
         most, seconds = settings.max_connections, min(HEADER_SECONDS, settings.timeout)
@@ -78,22 +89,29 @@ def serve(app: FastAPI, bound: socket.socket, settings: ServeSettings) -> None:
         timeout_graceful_shutdown=int(2 * settings.timeout) + 1,
         backlog=BACKLOG,
     )
-    Server(config, app, settings).run([bound])
+    Server(config, app, settings, heard).run([bound])
 
 
 class Server(uvicorn.Server):
     """uvicorn's server, which tells the application before it stops."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, settings: ServeSettings) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: FastAPI, settings: ServeSettings, heard: Callable[[str], object]
+    ) -> None:
         super().__init__(config)
-        self.service, self.settings = app.state.service, settings
+        self.service, self.settings, self.heard = app.state.service, settings, heard
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self.should_exit:  # the application did not start, and uvicorn's log says why
+            return
         loop = asyncio.get_running_loop()
         if hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(signal.SIGHUP, lambda: self._keep(loop.create_task(self.service.watch.reload())))
-        log.info("started", extra={"fields": {"addresses": [address_of(each) for each in sockets or []]}})
+        addresses = [address_of(each) for each in sockets or []]
+        for address in addresses:
+            self.heard(address)
+        log.info("started", extra={"fields": {"addresses": addresses}})
 
     def _keep(self, task: "asyncio.Task[Any]") -> None:
         self._task = task  # or it might be collected before it is done

@@ -8,6 +8,7 @@ The trained network itself stays in a run folder of `macs.experiments.cells`, ou
 
 import json
 import platform
+import shutil
 import time
 import zipfile
 from collections.abc import Mapping
@@ -112,9 +113,13 @@ class Sets:
 
 
 def compute(cell: StudyCell, trial: Trial, sets: Sets, folder: Path, progress: bool = False) -> Record:
-    """Train the cell, or find its training again; measure it, and write its two files."""
+    """Train the cell, measure it, and write its two files.
+
+    What an interrupted training has left is not continued: the cost of such a cell would not be whole.
+    """
     from macs.training.sources import Held
 
+    shutil.rmtree(cell.folder.path, ignore_errors=True)
     passed = [0]
 
     def count(_: Any, inputs: tuple[Any, ...]) -> None:

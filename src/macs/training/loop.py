@@ -105,10 +105,12 @@ def run(
     held: Held = NOTHING,
     resume: bool = False,
     progress: bool = True,
+    on_epoch: OnEpoch | None = None,
 ) -> list[Epoch]:
     """Run the training that a spec describes; on one machine, the same spec gives the same weights.
 
-    `root` is the data root; images and starting weights that are `held` in memory are not loaded.
+    `root` is the data root; images and starting weights that are `held` in memory are not loaded. `on_epoch` is that of
+    `finetune`.
     """
     train = load_images(spec.train, spec.preparation, root, held)
     outliers, validation, validation_outliers = (
@@ -117,7 +119,7 @@ def run(
     )
     net, method = load_start(spec, held), methods.build(spec.method, spec.recipe.options)
     held_out = (validation, validation_outliers)
-    return _train(net, train, outliers, method, spec.recipe, held_out, folder, resume, progress)
+    return _train(net, train, outliers, method, spec.recipe, held_out, folder, resume, progress, on_epoch)
 
 
 def _train(

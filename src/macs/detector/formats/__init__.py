@@ -25,6 +25,8 @@ COLUMNS = ("path", "label", "class", "confidence", "p_value", "is_ood", "reason"
 
 @dataclass(frozen=True)
 class OutputFormat:
+    """A way to write verdicts. (Without these words, Python 3.11.2 fails to make up some, because of __wrapped__.)"""
+
     name: str
     suffix: str  # of files in this format
     write: Callable[..., None]

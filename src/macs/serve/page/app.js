@@ -21,13 +21,19 @@ let sending = false;
 
 // ---- numbers as people read them
 
-function short(value) {
+// Four digits, and as many more as it takes to tell a confidence from the threshold that it is compared with.
+function short(value, beside = null) {
   if (value === null) return "none";
-  for (let digits = 4; digits < 18; digits++) {
-    const text = String(Number(value.toPrecision(digits)));
-    if (text !== "1" || value === 1) return text; // 0.99999 must not read as 1
+  for (let digits = 4; digits < 17; digits++) {
+    const text = rounded(value, digits);
+    if (beside === null || value === beside || text !== short(beside)) return text;
   }
   return String(value);
+}
+
+function rounded(value, digits) {
+  const text = String(Number(value.toPrecision(digits)));
+  return text === "1" && value < 1 ? "0." + "9".repeat(digits) : text; // 0.99999 must not read as 1
 }
 
 function percent(share) {
@@ -278,7 +284,8 @@ function draw(result) {
   part(".looks").textContent = state === "unknown" ? "resembles " : "";
   part(".class bdi").textContent = answer ? answer.class : (result.reason ?? "");
   const sign = state === "known" ? "≥" : "<";
-  part(".confidence").textContent = answer ? `confidence ${short(answer.confidence)} ${sign} ${short(limitOf(answer))}` : "";
+  const limit = answer ? limitOf(answer) : null;
+  part(".confidence").textContent = answer ? `confidence ${short(answer.confidence, limit)} ${sign} ${short(limit)}` : "";
   part(".p").textContent = answer && answer.p_value !== null ? `p-value ${Number(answer.p_value.toPrecision(2))}` : "";
   if (!answer) return;
   part(".fill").style.width = 100 * place(answer.confidence ?? domain[0]) + "%";

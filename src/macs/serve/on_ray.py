@@ -1,0 +1,88 @@
+"""The service under Ray Serve: replicas whose number follows the load, each with an application of its own.
+
+    serve.run(application("/models/detector.onnx", max_replicas=8))               # in Python
+    serve run macs.serve.on_ray:build path=/models/detector.onnx max_replicas=8   # in a shell
+
+The application is built inside each replica: the session of ONNX Runtime that it holds cannot be sent to one.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from macs.core.errors import MacsError
+from macs.data.stores import content_of, is_url
+from macs.serve.app import create_app
+from macs.serve.gate import key_of_clients
+from macs.serve.logs import write_log
+from macs.serve.settings import DEFAULT, ServeSettings
+
+NAME = "macs"  # of the deployment
+REPLICAS = 4  # at most, unless told otherwise
+
+
+def application(
+    path: str | Path,
+    *,
+    threads: int = 1,
+    settings: ServeSettings = DEFAULT,
+    api_key: str | None = None,
+    **autoscaling: Any,
+) -> Any:
+    """An application for `serve.run`, of a detector file at a path that every node can read, or at a URL.
+
+    A replica takes `threads` CPUs of the cluster. `autoscaling` are fields of Ray's AutoscalingConfig, such as
+    `min_replicas`, `max_replicas` and `target_ongoing_requests`, which is half a batch by default.
+    """
+    try:
+        from ray import serve
+        from ray.serve.config import AutoscalingConfig
+    except ImportError:
+        raise MacsError("Serving on Ray needs Ray Serve: pip install 'macs-ood[ray-serve]'.") from None
+
+    unknown = autoscaling.keys() - AutoscalingConfig.model_fields.keys()
+    if unknown:
+        raise MacsError(f"Ray's AutoscalingConfig has no field {min(unknown)!r}; see its documentation.")
+    scaling = {"max_replicas": REPLICAS, "target_ongoing_requests": max(1, settings.batch // 2)} | autoscaling
+    where = str(path) if is_url(str(path)) else str(Path(path).absolute())
+
+    def build_in_replica() -> Any:
+        return replica_app(where, threads, settings, api_key)
+
+    return serve.deployment(
+        serve.ingress(build_in_replica)(),
+        name=NAME,
+        autoscaling_config=AutoscalingConfig(**scaling),
+        # A replica with a full queue answers 429 by itself, as it does without Ray; beyond that, Ray answers 503.
+        max_ongoing_requests=2 * settings.queue,
+        max_queued_requests=settings.queue,
+        graceful_shutdown_timeout_s=2 * settings.timeout + 1,
+        ray_actor_options={"num_cpus": threads},
+    ).bind()
+
+
+def replica_app(where: str, threads: int, settings: ServeSettings, api_key: str | None) -> Any:
+    """The application of one replica, from a file, or from a URL by way of a file that is read once."""
+    write_log()
+    if not is_url(where):
+        return create_app(where, settings=settings, threads=threads, api_key=api_key)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / where.rpartition("/")[2]
+        file.write_bytes(content_of(where))
+        return create_app(file, settings=settings, threads=threads, api_key=api_key)
+
+
+class Wanted(BaseModel, extra="forbid"):
+    """What `serve run` and Ray's configuration files may say."""
+
+    path: str
+    threads: int = 1
+    min_replicas: int = 1
+    max_replicas: int = REPLICAS
+
+
+def build(wanted: Wanted) -> Any:
+    """An application for `serve run` and `serve deploy`; the API key comes from $MACS_API_KEY."""
+    return application(**wanted.model_dump(), api_key=key_of_clients())
