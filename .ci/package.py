@@ -1,6 +1,6 @@
 """Builds wheel and sdist and tries them as a user does, in new environments: `make package`, or
 
-    python .ci/package.py [--python python3.13] [--extras demo,onnx] [--exported FOLDER] [--json]
+    python .ci/package.py [--python python3.13] [--extras demo,onnx] [--exported FOLDER]
 
 1. Every file of src/macs is in both archives, and nothing else is in the wheel.
 2. Core: the wheel with its dependencies. `macs doctor` works, and `import macs` does not import torch.
@@ -33,22 +33,21 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="the Python of the new environments")
     parser.add_argument("--extras", default="")
     parser.add_argument("--exported", type=Path)
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         wheel, sdist = build(folder / "dist")
         check_contents(wheel, sdist)
-        findings: dict[str, Any] = {"wheel_kB": round(wheel.stat().st_size / 1000)}
+        tell("wheel", kB=round(wheel.stat().st_size / 1000))
 
         core = Environment(folder / "core", options.python)
         core.install(*CONSTRAINTS, str(wheel))
-        findings |= {"core": core.examined(), "python": core.output("-V").split()[1]}
         assert core.doctor()["torch"]["device"]
+        tell("core", **core.examined())
         if options.extras:
             core.install(*CONSTRAINTS, f"{wheel}[{options.extras}]")
             core.output(str(ROOT / "tests" / "docs" / "follow_tutorial.py"), cwd=make(folder / "tutorial"))
-            findings["extras"] = {"names": options.extras, **core.examined()}
+            tell(f"core with {options.extras}", **core.examined())
         shutil.rmtree(core.folder)
 
         runtime = Environment(folder / "runtime", options.python)
@@ -57,8 +56,11 @@ def main() -> None:
         assert str(runtime.doctor()["torch"]).startswith("not installed")
         if options.exported:
             runtime.output(str(ROOT / "tests" / "runtime" / "without_torch.py"), str(options.exported.resolve()))
-        findings["runtime"] = runtime.examined()
-    print(json.dumps(findings, indent=2) if options.json else "\n".join(f"{k}: {v}" for k, v in findings.items()))
+        tell("runtime", **runtime.examined())
+
+
+def tell(what: str, **findings: float | str) -> None:
+    print(f"{what}:", ", ".join(f"{name} {value}" for name, value in findings.items()), flush=True)
 
 
 def make(folder: Path) -> Path:
@@ -111,8 +113,8 @@ class Environment:
         assert Path(examination["location"]).is_relative_to(self.folder.resolve())
         return examination
 
-    def examined(self) -> dict[str, float]:
-        """Its size in MB, and the seconds that `import macs` and `macs --version` take, each the best of three."""
+    def examined(self) -> dict[str, float | str]:
+        """Its Python, its size in MB, and the seconds of `import macs` and `macs --version`, the best of three."""
         size = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())
         timed = "import time; start = time.perf_counter(); import macs; print(time.perf_counter() - start)"
         assert self.output("-c", "import macs, sys; print('torch' in sys.modules)").strip() == "False"
@@ -122,7 +124,8 @@ class Environment:
             start = time.perf_counter()
             self.output("-m", "macs", "--version")
             command.append(time.perf_counter() - start)
-        return {"MB": round(size / 1e6), "import_s": round(seconds, 3), "version_s": round(min(command), 2)}
+        version, best = self.output("-V").split()[1], min(command)
+        return {"Python": version, "MB": round(size / 1e6), "import_s": round(seconds, 3), "version_s": round(best, 2)}
 
 
 if __name__ == "__main__":

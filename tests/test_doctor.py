@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from command import needs_torch, run
+from command import needs_torch, refused, run
 from macs import doctor
 from macs.core.devices import use_bf16
 from macs.doctor import EXTRAS, DataOnDisk, Extra, Torch, examine_extra
@@ -63,10 +63,20 @@ def test_a_missing_and_a_broken_package_are_told_apart(
     assert state.broken == {"pillow": "RuntimeError: no such operator"}
 
     monkeypatch.setattr(doctor, "EXTRAS", {"odd": extra})
-    run("doctor", "--data", tmp_path, expect=1)
+    run("doctor", "--data", tmp_path)
     text = capsys.readouterr().out
     assert "pillow cannot be imported (RuntimeError: no such operator)" in text
     assert "For nothing: pip install 'macs-ood[odd]'" in text
+
+
+def test_a_data_root_that_is_none_is_a_mistake_only_where_it_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert "not a folder" in refused(capsys, "doctor", "--data", tmp_path / "file")
+    monkeypatch.setenv("MACS_DATA", str(tmp_path / "file"))
+    sentence = doctor.examine_data(None)
+    assert isinstance(sentence, str) and "not a folder" in sentence
 
 
 def test_only_what_is_on_disk_is_listed_as_such(tmp_path: Path, found: doctor.Examination) -> None:
@@ -80,7 +90,7 @@ def test_json_has_the_same(
     found: doctor.Examination, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(doctor, "examine", lambda data: found)
-    run("doctor", "--json", expect=int(found.broken))
+    run("doctor", "--json")
     value = json.loads(capsys.readouterr().out)
     assert value["torch"]["device"] == found.torch.device
     assert {extra["name"] for extra in value["extras"]} == set(EXTRAS)

@@ -127,11 +127,6 @@ class Examination:
     data: DataOnDisk | str
     advice: list[str] = field(default_factory=list)
 
-    @property
-    def broken(self) -> bool:
-        """Whether something that is installed does not work."""
-        return any(extra.broken for extra in self.extras)
-
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "extras": [{**asdict(extra), "install": extra.install} for extra in self.extras]}
 

@@ -47,7 +47,7 @@ NOT_RUN = {
     "torchvision.datasets.Flowers102": "downloads photographs; tests/data/test_torch_datasets.py has other datasets",
     'benchmarks.get("openood-cifar10")': "needs OpenOOD's images; tests/evaluation/test_benchmarks.py makes some",
     "class SmallNet(nn.Module):": "a sketch; examples/your_model.py has the whole class, which the next blocks use",
-    "from macs.serve.on_ray import deployment": "starts a Ray cluster",
+    "from macs.serve.on_ray import application": "starts a Ray cluster; tests/serve/test_on_ray.py does",
     'providers=["cuda", "cpu"]': "needs a GPU; tests/detector/test_runtime.py has the CPU alone",
     "net=MyNet(classes=10), score=MyScore()": "classes of the reader's; tests/detector/test_detector_files.py has some",
 }
@@ -80,8 +80,8 @@ def check_names(command: Command) -> None:
     words = list(command.words[1:])
     while words and words[0] in list(node) and not words[0].startswith("-"):
         node = node[words.pop(0)]
-    assert node is not app or (words and words[0] in ("--help", "--version")), f"{command}: no such command"
-    known = {"--help", "--version", "--traceback"}
+    assert node is not app or words[0] in list(app), f"{command}: no such command"
+    known = {"--help", "--quiet", "--traceback", *app}
     if node.default_command:
         known |= {name for argument in node.assemble_argument_collection() for name in argument.names}
         known |= {name for argument in node.assemble_argument_collection() for name in argument.negatives}
