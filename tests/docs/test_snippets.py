@@ -44,6 +44,7 @@ NOT_RUN = {
     'net = macs.nets.load("pretrained", "timm/': "downloads weights; tests/nets/test_timm.py has random ones",
     'held, train = macs.data.load("cifar10", "train")': "needs CIFAR-10; tests/data/test_spec.py has other sets",
     'get("cifar10", root="data", mirror=None)': "downloads CIFAR-10; tests/data/test_download.py has a server",
+    'operators = library.Library("torchvision", "FRAGMENT")': "tests/conftest.py has defined these operators already",
     "torchvision.datasets.Flowers102": "downloads photographs; tests/data/test_torch_datasets.py has other datasets",
     'benchmarks.get("openood-cifar10")': "needs OpenOOD's images; tests/evaluation/test_benchmarks.py makes some",
     "class SmallNet(nn.Module):": "a sketch; examples/your_model.py has the whole class, which the next blocks use",
