@@ -92,7 +92,7 @@ def test_json_has_the_same(
     monkeypatch.setattr(doctor, "examine", lambda data: found)
     run("doctor", "--json")
     value = json.loads(capsys.readouterr().out)
-    assert value["torch"]["device"] == found.torch.device
+    assert isinstance(found.torch, Torch) and value["torch"]["device"] == found.torch.device
     assert {extra["name"] for extra in value["extras"]} == set(EXTRAS)
     assert all("macs-ood[" in extra["install"] for extra in value["extras"])
 

@@ -41,9 +41,9 @@ def first_of(name: str, count: int) -> list[np.ndarray]:
     """The first images of a set; of the digits, the first of each of several classes."""
     images = macs.data.load(name, "test")
     if name != "digits":
-        return [images.pixels[index] for index in range(count)]
+        return list(images.pixels[:count])
     places = [int(np.flatnonzero(images.labels == label)[0]) for label in range(0, 2 * count, 2)]
-    return [images.pixels[place] for place in places]
+    return list(images.pixels[:][places])
 
 
 if __name__ == "__main__":

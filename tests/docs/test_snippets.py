@@ -1,6 +1,7 @@
 """Every command line in README and docs is one that the command line understands, and every Python block runs."""
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -44,6 +45,7 @@ NOT_RUN = {
     'net = macs.nets.load("pretrained", "timm/': "downloads weights; tests/nets/test_timm.py has random ones",
     'held, train = macs.data.load("cifar10", "train")': "needs CIFAR-10; tests/data/test_spec.py has other sets",
     'get("cifar10", root="data", mirror=None)': "downloads CIFAR-10; tests/data/test_download.py has a server",
+    'operators = library.Library("torchvision", "FRAGMENT")': "tests/conftest.py has defined these operators already",
     "torchvision.datasets.Flowers102": "downloads photographs; tests/data/test_torch_datasets.py has other datasets",
     'benchmarks.get("openood-cifar10")': "needs OpenOOD's images; tests/evaluation/test_benchmarks.py makes some",
     "class SmallNet(nn.Module):": "a sketch; examples/your_model.py has the whole class, which the next blocks use",
@@ -155,7 +157,7 @@ def save(images: macs.ImageSet, folder: Path) -> None:
 
 def names_of_the_pages() -> dict[str, Any]:
     """What the pages take for granted: imports, image sets, a network, and tensors of a training loop."""
-    from your_model import SmallNet
+    small_net = importlib.import_module("your_model").SmallNet  # of examples/, which the test puts on the path
 
     torch.manual_seed(0)
     random = torch.Generator().manual_seed(0)
@@ -168,10 +170,10 @@ def names_of_the_pages() -> dict[str, Any]:
         "held_out": two_classes(100, 4),
     }
     sets |= {"outliers": noise(40, 5), "unknown": noise(40, 6), "svhn": noise(20, 7)}
-    images = {"images": two_classes(5, 8).pixels[:], "image": two_classes(1, 9).pixels[0]}
+    images = {"images": two_classes(5, 8).pixels[:], "image": two_classes(1, 9).pixels[:][0]}
     logits = {f"logits_{part}": torch.randn(8, 2, generator=random) for part in ("in", "out")} | {"labels": labels}
     confidences = {"confidences_of_id_images": np.arange(9.0), "confidences_of_ood_images": np.arange(5.0)}
-    others = {"net": macs.nets.build("wrn-10-1", classes=2), "SmallNet": SmallNet}
+    others = {"net": macs.nets.build("wrn-10-1", classes=2), "SmallNet": small_net}
     others |= {"replace": replace, "PRETRAINING": replace(PRETRAINING, precision="float32")}
     return {**imports, **sets, **images, **logits, **confidences, **others}
 
@@ -195,7 +197,7 @@ def test_python_blocks_run(page: Path, world: Path, tmp_path: Path, monkeypatch:
 @contextlib.contextmanager
 def registries_as_they_were() -> Any:
     """Take back what a page registers: other tests count the methods, scores and metrics of the package."""
-    entries = [registry.entries() for registry in (methods.method, scores.score, metrics._registry)]
+    entries: list[Any] = [registry.entries() for registry in (methods.method, scores.score, metrics._registry)]
     before = [dict(each) for each in entries]
     yield
     for each, old in zip(entries, before, strict=True):
