@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,11 @@ def address(exported: Path) -> Iterator[str]:
     try:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        serve.start(http_options={"port": port})
+        with suppress(TimeoutError):  # after a minute; the proxy goes on starting
+            serve.start(http_options={"port": port})
         app = application(exported, min_replicas=1, max_replicas=3, target_ongoing_requests=2, **quick)
         serve.run(app, name=NAME, route_prefix="/")
+        wait_until(lambda: answers(port))
         yield f"http://127.0.0.1:{port}"
     finally:
         serve.shutdown()
@@ -145,6 +148,13 @@ def replicas() -> set[int]:
         except OSError:  # it has ended
             continue
     return found
+
+
+def answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=10).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 120) -> None:
