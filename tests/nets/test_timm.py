@@ -204,8 +204,8 @@ def test_a_missing_and_a_broken_library_say_so(monkeypatch: pytest.MonkeyPatch) 
         def fail(_: str) -> None:
             raise RuntimeError(reason)
 
-        monkeypatch.setattr("importlib.import_module", fail)
-        with pytest.raises(MacsError) as caught:
+        with monkeypatch.context() as patch, pytest.raises(MacsError) as caught:
+            patch.setattr("importlib.import_module", fail)
             nets.build(SMALL, CLASSES)
         return str(caught.value)
 
