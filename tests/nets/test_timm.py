@@ -204,9 +204,10 @@ def test_a_missing_and_a_broken_library_say_so(monkeypatch: pytest.MonkeyPatch) 
         def fail(_: str) -> None:
             raise RuntimeError(reason)
 
-        monkeypatch.setattr("importlib.import_module", fail)
-        with pytest.raises(MacsError) as caught:
-            nets.build(SMALL, CLASSES)
+        with monkeypatch.context() as patch:
+            patch.setattr("importlib.import_module", fail)
+            with pytest.raises(MacsError) as caught:
+                nets.build(SMALL, CLASSES)
         return str(caught.value)
 
     monkeypatch.setattr("macs.nets._library.find_spec", lambda _: True)
