@@ -51,10 +51,12 @@ def test_settings_reach_ray(exported: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_a_shell_may_say(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scaling = build(Wanted(path=str(exported), max_replicas="3"))._bound_deployment._deployment_config
+    scaling = build(
+        Wanted.model_validate({"path": str(exported), "max_replicas": "3"})
+    )._bound_deployment._deployment_config
     assert scaling.autoscaling_config.max_replicas == 3
     with pytest.raises(ValidationError, match="max_replica"):
-        Wanted(path=str(exported), max_replica=3)
+        Wanted.model_validate({"path": str(exported), "max_replica": 3})
     monkeypatch.setenv("MACS_API_KEY", "")
     with pytest.raises(MacsError, match="MACS_API_KEY holds no key"):
         build(Wanted(path=str(exported)))
@@ -72,7 +74,12 @@ def address(exported: Path) -> Iterator[str]:
     for check in ("READY", "HEALTH"):  # a busy machine takes longer than Ray allows its own proxy
         monkeypatch.setenv(f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S", "60")
     connected(None, {"num_cpus": 4, "runtime_env": {"env_vars": {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}}})
-    quick = {"upscale_delay_s": 1, "downscale_delay_s": 600, "look_back_period_s": 2, "metrics_interval_s": 0.5}
+    quick: dict[str, Any] = {
+        "upscale_delay_s": 1,
+        "downscale_delay_s": 600,
+        "look_back_period_s": 2,
+        "metrics_interval_s": 0.5,
+    }
     try:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -83,7 +90,7 @@ def address(exported: Path) -> Iterator[str]:
         wait_until(lambda: answers(port))
         yield f"http://127.0.0.1:{port}"
     finally:
-        serve.shutdown()
+        serve.shutdown()  # type: ignore[no-untyped-call]
         ray.shutdown()
         monkeypatch.undo()
 

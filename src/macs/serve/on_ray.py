@@ -51,8 +51,7 @@ def application(
     def build_in_replica() -> Any:
         return replica_app(where, threads, settings, api_key)
 
-    return serve.deployment(
-        serve.ingress(build_in_replica)(),
+    deployed: Any = serve.deployment(
         name=NAME,
         autoscaling_config=AutoscalingConfig(**scaling),
         # A replica with a full queue answers 429 by itself, as it does without Ray; beyond that, Ray answers 503.
@@ -60,7 +59,8 @@ def application(
         max_queued_requests=settings.queue,
         graceful_shutdown_timeout_s=2 * settings.timeout + 1,
         ray_actor_options={"num_cpus": threads},
-    ).bind()
+    )(serve.ingress(build_in_replica)())
+    return deployed.bind()
 
 
 def replica_app(where: str, threads: int, settings: ServeSettings, api_key: str | None) -> Any:
