@@ -1,5 +1,6 @@
 """Cells on a Ray cluster: the table of the serial engine, even if a worker is killed; and errors, in words."""
 
+import importlib
 import os
 import signal
 import threading
@@ -195,7 +196,7 @@ def test_a_cell_that_fails_ends_no_other_and_names_its_machine(
 @pytest.mark.cluster
 def test_a_machine_without_the_package(ray: Any, known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
     def fails() -> None:
-        import a_package_that_is_not_there  # noqa: F401
+        importlib.import_module("a_package_that_is_not_there")
 
     done = outcome(ray, cell_of(tmp_path, known, outliers), ray.remote(max_retries=0)(fails).remote())
     assert "oe could not begin on its machine (No module named 'a_package_that_is_not_there')" in str(done.error)

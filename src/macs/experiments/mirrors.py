@@ -9,7 +9,9 @@ says that a cell is finished is put last, so that a worker may be lost at any mo
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from macs.core.errors import MacsError, first_line
 from macs.core.files import write_atomically
@@ -46,7 +48,7 @@ class Mirror:
                     continue
                 file = top / name
                 if not file.exists() or file.stat().st_size != entry["size"]:
-                    write_atomically(file, lambda temporary, path=path: store.system.get_file(path, str(temporary)))
+                    write_atomically(file, partial(_fetch, store.system, path))
                 self.known[file] = _stamp(file)
         except MacsError:
             raise
@@ -67,6 +69,10 @@ class Mirror:
             except Exception as error:
                 raise MacsError(f"Cannot write {self.named(file)}: {first_line(error)}.") from None
             self.known[file] = stamp
+
+
+def _fetch(system: Any, path: str, file: Path) -> None:
+    system.get_file(path, str(file))
 
 
 def to_read(name: str) -> bool:
