@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,8 @@ def worker(rank: int, count: int, rows: int, synchronised: bool, folder: str) ->
         dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=count)
     processes = Processes(rank, count)
     torch.manual_seed(0)
-    net: Any = nets.build("wrn-40-2", classes=10, dropout=0.0).to(memory_format=torch.channels_last)
+    net: Any = nets.build("wrn-40-2", classes=10, dropout=0.0)
+    net.to(memory_format=torch.channels_last)
     pixels = random.integers(0, 256, (2, 2048, 32, 32, 3), dtype=np.uint8)
     known, outliers = ImageSet.from_array(pixels[0], np.arange(2048) % 10, CLASSES), ImageSet.from_array(pixels[1])
     recipe = Recipe(batch_in=rows // 2, batch_out=rows // 2)
@@ -152,7 +154,7 @@ def worker(rank: int, count: int, rows: int, synchronised: bool, folder: str) ->
             found["elapsed"].append(time.perf_counter() - start)
     for name, size in (("small", SMALL), ("large", LARGE)) if count > 1 else ():
         sent = torch.zeros(size // 4)
-        found[name] = [seconds(lambda sent=sent: dist.all_reduce(sent)) for _ in range(30)]
+        found[name] = [seconds(partial(dist.all_reduce, sent)) for _ in range(30)]
     if rank == 0:
         told = {name: min(values[1:]) for name, values in found.items()}  # other programs only ever add
         (Path(folder) / "found.json").write_text(json.dumps(told))
@@ -259,7 +261,7 @@ def predictions(folder: Path) -> tuple[float, float]:
         predict_on_ray(detector, files[:CHUNK], str(folder / f"first-{workers}"), chunk=CHUNK)
         first = time.perf_counter() - start - up
         out = str(folder / f"out-{workers}")
-        took = seconds(lambda out=out: predict_on_ray(detector, [str(photos)], out, chunk=CHUNK))
+        took = seconds(partial(predict_on_ray, detector, [str(photos)], out, chunk=CHUNK))
         if workers == 1:  # the one from which the rest is predicted; its worker is warm
             begin = first - CHUNK * image
             overhead = max(0.0, took / math.ceil(IMAGES / CHUNK) - CHUNK * image)

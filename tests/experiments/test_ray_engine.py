@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,7 @@ def test_a_cell_that_fails_ends_no_other_and_names_its_machine(
 @pytest.mark.cluster
 def test_a_machine_without_the_package(ray: Any, known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
     def fails() -> None:
-        import a_package_that_is_not_there  # noqa: F401
+        import_module("a_package_that_is_not_there")
 
     done = outcome(ray, cell_of(tmp_path, known, outliers), ray.remote(max_retries=0)(fails).remote())
     assert "oe could not begin on its machine (No module named 'a_package_that_is_not_there')" in str(done.error)

@@ -135,7 +135,7 @@ def reproduce(
         runner = engine.make(data, SerialEngine(data, sys.stderr.isatty()), results)
         outcome = run(setup, parts, only, seeds, fpr_rule, engine=runner)
         written = publish(parts, outcome)
-    publications = [replace(each, files=[*map(results.named, each.files)]) for each in written]
+    publications = [replace(each, named=results.named) for each in written]
     failures = {training.name: reason for training, reason in outcome.failures.items()}
     value = {"parts": [publication.as_dict() for publication in publications], "failures": failures}
     show(Group(*publications), value, json)

@@ -9,6 +9,7 @@ says that a cell is finished is put last, so that a worker may be lost at any mo
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from macs.core.errors import MacsError, first_line
@@ -46,7 +47,7 @@ class Mirror:
                     continue
                 file = top / name
                 if not file.exists() or file.stat().st_size != entry["size"]:
-                    write_atomically(file, lambda temporary, path=path: store.system.get_file(path, str(temporary)))
+                    write_atomically(file, partial(store.system.get_file, path))
                 self.known[file] = _stamp(file)
         except MacsError:
             raise

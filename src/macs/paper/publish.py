@@ -1,6 +1,6 @@
 """Write the results of a reproduction: every table and figure as files, and as text for the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,15 @@ class Publication:
     title: str
     entries: list[Entry]
     notes: list[str]
-    files: Sequence[Path | str]
+    files: list[Path]
+    named: Callable[[Path], str] = str  # how files are called, if they end up elsewhere
 
     def __rich__(self) -> RenderableType:
-        return writing.terminal(self.title, self.entries, [*self.notes, *(str(file) for file in self.files)])
+        return writing.terminal(self.title, self.entries, [*self.notes, *map(self.named, self.files)])
 
     def as_dict(self) -> dict[str, Any]:
         records = [asdict(entry) | {"difference": entry.difference} for entry in self.entries]
-        files = [str(file) for file in self.files]
+        files = [self.named(file) for file in self.files]
         return {"part": self.part, "title": self.title, "entries": records, "notes": self.notes, "files": files}
 
 
