@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from macs.core.errors import MacsError, MacsWarning, first_line
+from macs.core.errors import MacsError, MacsWarning, first_line, last_line
 
 
 def test_the_sentence_comes_first_and_details_below() -> None:
