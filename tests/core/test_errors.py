@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from macs.core.errors import MacsError, MacsWarning, first_line
+from macs.core.errors import MacsError, MacsWarning, first_line, last_line
 
 
 def test_the_sentence_comes_first_and_details_below() -> None:
@@ -35,3 +35,8 @@ def test_a_warning_can_be_told_from_those_of_others() -> None:
 )
 def test_the_first_line_of_a_message_or_the_type_of_an_error(error: object, line: str) -> None:
     assert first_line(error) == line
+
+
+def test_the_last_line_of_a_message_or_the_type_of_an_error() -> None:
+    assert last_line(ValueError("a traceback\n  and what it ends with.\n")) == "and what it ends with"
+    assert last_line(KeyError()) == "KeyError"
