@@ -22,7 +22,7 @@ FOR_DEVELOPERS = ("dev", "docs")  # which a user has no reason to install
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> doctor.Examination:
+def found(tmp_path_factory: pytest.TempPathFactory) -> doctor.Diagnosis:
     return doctor.examine(tmp_path_factory.mktemp("data"))
 
 
@@ -40,14 +40,14 @@ def test_the_extras_are_those_of_the_package_with_all_they_need() -> None:
     assert {name: set(extra.modules) for name, extra in EXTRAS.items()} == {name: packages(name) for name in EXTRAS}
 
 
-def test_versions_are_those_of_the_installed_packages(found: doctor.Examination) -> None:
+def test_versions_are_those_of_the_installed_packages(found: doctor.Diagnosis) -> None:
     assert isinstance(found.torch, Torch) and found.torch.version == torch.__version__
     for extra in found.extras:
         for package, version in extra.versions.items():
             assert version == importlib.metadata.version(package)
 
 
-def test_the_precision_is_the_one_that_training_takes(found: doctor.Examination) -> None:
+def test_the_precision_is_the_one_that_training_takes(found: doctor.Diagnosis) -> None:
     assert isinstance(found.torch, Torch)
     assert (found.torch.precision == "bf16") == use_bf16("auto", torch.device(found.torch.device))
 
@@ -79,7 +79,7 @@ def test_a_data_root_that_is_none_is_a_mistake_only_where_it_was_named(
     assert isinstance(sentence, str) and "not a folder" in sentence
 
 
-def test_only_what_is_on_disk_is_listed_as_such(tmp_path: Path, found: doctor.Examination) -> None:
+def test_only_what_is_on_disk_is_listed_as_such(tmp_path: Path, found: doctor.Diagnosis) -> None:
     assert isinstance(found.data, DataOnDisk) and "svhn" in found.data.missing and "svhn" not in found.data.found
     (tmp_path / "test_32x32.mat").touch()
     after = doctor.examine_data(tmp_path)
@@ -87,7 +87,7 @@ def test_only_what_is_on_disk_is_listed_as_such(tmp_path: Path, found: doctor.Ex
 
 
 def test_json_has_the_same(
-    found: doctor.Examination, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    found: doctor.Diagnosis, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(doctor, "examine", lambda data: found)
     run("doctor", "--json")

@@ -114,7 +114,7 @@ class DataOnDisk:
 
 
 @dataclass(frozen=True)
-class Examination:
+class Diagnosis:
     """The whole finding. `torch`, `onnxruntime` and `data` are a sentence where they cannot be examined."""
 
     macs: str
@@ -131,14 +131,14 @@ class Examination:
         return {**asdict(self), "extras": [{**asdict(extra), "install": extra.install} for extra in self.extras]}
 
 
-def examine(data: str | Path | None = None) -> Examination:
+def examine(data: str | Path | None = None) -> Diagnosis:
     """Look at everything; packages are really imported, since one that is installed may still not work."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of other people's packages
         torch, onnxruntime = examine_torch(), examine_onnxruntime()
         extras = [examine_extra(name, extra) for name, extra in EXTRAS.items()]
     on_disk = examine_data(data)
-    return Examination(
+    return Diagnosis(
         __version__,
         platform.python_version(),
         platform.platform(),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from macs.cli._app import Data, Json, app, show
 
 if TYPE_CHECKING:
-    from macs.doctor import Examination, ExtraState
+    from macs.doctor import Diagnosis, ExtraState
 
 
 @app.command
@@ -26,7 +26,7 @@ def doctor(*, data: Data = None, json: Json = False) -> None:
     show(text_of(examination), examination.as_dict(), json)
 
 
-def text_of(examination: "Examination") -> str:
+def text_of(examination: "Diagnosis") -> str:
     torch, runtime, data = examination.torch, examination.onnxruntime, examination.data
     lines = [
         f"macs {examination.macs} in {examination.location}",
