@@ -20,6 +20,8 @@ from macs.detector.runtime import session
 from macs.metrics import ood_metrics
 from tiny import noise, stripes
 
+QUANTISE = int8.quantise  # itself: below it is replaced by one that remembers
+
 
 @pytest.fixture(scope="module")
 def labelled() -> ImageSet:
@@ -203,3 +205,42 @@ def test_ranges_of_large_images_take_little_memory() -> None:
     """The activations of all 24 layers for 32 images of 224 pixels would take 1.2 GB."""
     done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 700_000  # KiB, of which the quantiser itself takes about half
+
+
+def test_a_clipped_activation_is_quantised_within_its_limits() -> None:
+    """Before this ReLU6 values range over 1,530, so that 256 steps of these would leave two of what is behind it."""
+    value, edge = onnx.helper.make_tensor_value_info, 8
+    weights = np.array([[3, -2, -1], [-3, 2, 1], [3, -3, 0]], np.float32)[:, :, None, None]  # exact in 7 bits
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("Cast", ["images"], ["float"], to=onnx.TensorProto.FLOAT),
+            onnx.helper.make_node("Transpose", ["float"], ["pixels"], perm=[0, 3, 1, 2]),
+            onnx.helper.make_node("Conv", ["pixels", "weights"], ["wide"], "conv"),
+            onnx.helper.make_node("Clip", ["wide", "low", "high"], ["narrow"], "relu6"),
+            onnx.helper.make_node("Conv", ["narrow", "ones"], ["sums"], "sum"),
+            onnx.helper.make_node("ReduceMean", ["sums", "space"], ["means"], keepdims=0),
+            onnx.helper.make_node("Sub", ["means", "threshold"], ["margin"]),
+        ],
+        "clipped",
+        [value("images", onnx.TensorProto.UINT8, ["n", edge, edge, 3]), value("threshold", onnx.TensorProto.FLOAT, [])],
+        [value("margin", onnx.TensorProto.FLOAT, ["n"])],
+        [
+            onnx.numpy_helper.from_array(array, name)
+            for name, array in {
+                "threshold": np.float32(0),
+                "weights": weights,
+                "low": np.float32(0),
+                "high": np.float32(6),
+                "ones": np.ones((1, 3, 1, 1), np.float32),
+                "space": np.array([1, 2, 3]),
+            }.items()
+        ],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+    pixels = np.random.default_rng(0).integers(100, 103, (64, edge, edge, 3), dtype=np.uint8)
+    pixels[0, 0] = [[255, 0, 0]]  # the widest values
+    pixels[0, 1] = [[0, 255, 255]]
+    small = session(QUANTISE(model, ImageSet.from_array(pixels)).SerializeToString())
+    (found,) = small.run(None, {"images": pixels})
+    exact = (pixels.astype(np.float32) @ weights[:, :, 0, 0].T).clip(0, 6).sum(axis=-1).mean(axis=(1, 2))
+    np.testing.assert_allclose(found, exact, atol=0.1)
