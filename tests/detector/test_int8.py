@@ -225,7 +225,7 @@ def test_a_clipped_activation_is_quantised_within_its_limits() -> None:
         [value("images", onnx.TensorProto.UINT8, ["n", edge, edge, 3]), value("threshold", onnx.TensorProto.FLOAT, [])],
         [value("margin", onnx.TensorProto.FLOAT, ["n"])],
         [
-            onnx.numpy_helper.from_array(array, name)
+            onnx.numpy_helper.from_array(np.asarray(array), name)
             for name, array in {
                 "threshold": np.float32(0),
                 "weights": weights,
