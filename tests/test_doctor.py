@@ -55,9 +55,9 @@ def test_the_precision_is_the_one_that_training_takes(found: doctor.Diagnosis) -
 def test_a_missing_and_a_broken_package_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "spoiled.py").write_text("raise RuntimeError('no such operator')")
+    (tmp_path / "does_not_load.py").write_text("raise RuntimeError('no such operator')")
     monkeypatch.syspath_prepend(tmp_path)
-    extra = Extra("nothing", {"numpy": "numpy", "no-such-package": "none", "pillow": "spoiled"})
+    extra = Extra("nothing", {"numpy": "numpy", "no-such-package": "none", "pillow": "does_not_load"})
     state = examine_extra("odd", extra)
     assert list(state.versions) == ["numpy", "pillow"] and state.missing == ["no-such-package"]
     assert state.broken == {"pillow": "RuntimeError: no such operator"}

@@ -9,6 +9,7 @@ import pytest
 from follow_tutorial import follow
 
 
+@pytest.mark.tutorial
 def test_the_tutorial_leads_to_a_detector_that_tells_digits_from_textures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
