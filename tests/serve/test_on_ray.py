@@ -102,7 +102,7 @@ def test_on_a_cluster(address: str, exported: Path, pictures: dict[str, bytes]) 
         expected = verdicts(local.post("/v1/predict", files=form(sent)))
     with httpx.Client(base_url=address, timeout=60) as client:
         assert verdicts(client.post("/v1/predict", files=form(sent))) == expected
-        assert client.get("/readyz").json() == {"ready": True} and "KNOWN" in client.get("/").text
+        assert client.get("/readyz").json() == {"ready": True} and "page/app.js" in client.get("/").text
         assert client.post("/v1/predict", content=b"").status_code == 415
         assert client.post("/v2/models/other/infer", json={}).status_code == 404
 
