@@ -1,6 +1,7 @@
 """Each score that reads features, or is fitted, against a slow computation of its own: loops, scipy, scikit-learn."""
 
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
 from macs import scores
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, MacsWarning
 from macs.inference import Outputs
 from macs.scores import Known
 from macs.scores.ash import ASH, ASHB, ASHP
@@ -204,6 +205,18 @@ def test_mahalanobis_asks_for_labels_and_for_spread() -> None:
         scores.get("mahalanobis").fit(replace(known(), labels=None))
     with pytest.raises(MacsError, match="no spread"):
         scores.get("mahalanobis").fit(known(features=TRAIN[:1]))
+
+
+def test_fewer_images_than_features_are_doubted_once() -> None:
+    few = TRAIN[: TRAIN.shape[1]]
+    labels = torch.tensor(LABELS[: len(few)])
+    for name in ("mahalanobis", "relative-mahalanobis"):
+        with pytest.warns(MacsWarning, match=f"there are {len(few)} for {FEATURES}") as doubts:
+            scores.get(name).fit(replace(known(features=few), labels=labels))
+        assert len(doubts) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores.get("mahalanobis").fit(known())
 
 
 def test_a_class_without_training_images_is_nobodys_nearest() -> None:

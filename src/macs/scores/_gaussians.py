@@ -27,7 +27,11 @@ class Gaussians(NamedTuple):
 
 
 def fit_gaussians(features: Tensor, labels: Tensor) -> Gaussians:
-    """mu_c, the mean of each class that occurs, and S = 1/N * sum_c sum_{i in c} (f_i - mu_c)(f_i - mu_c)^T."""
+    """mu_c, the mean of each class that occurs, and S = 1/N * sum_c sum_{i in c} (f_i - mu_c)(f_i - mu_c)^T.
+
+    With fewer images than features S is singular, and distances are measured only in the directions in which training
+    images differ.
+    """
     wide = features.cpu().double()  # sums of squares, and not every GPU has float64
     classes, member = labels.cpu().unique(return_inverse=True)
     means = wide.new_zeros(len(classes), wide.shape[1]).index_add_(0, member, wide) / member.bincount()[:, None]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
@@ -32,6 +33,12 @@ class Mahalanobis(Score):
     def learn(self, known: Known) -> Mapping[str, Tensor]:
         if known.labels is None:
             raise MacsError(f"{type(self).__name__} is fitted class by class, but the training images have no labels.")
+        images, features = known.features.shape
+        if images <= features:
+            warn(
+                f"{type(self).__name__} needs more training images than the network has features, but there are "
+                f"{images} for {features}, so it may rank images worse than chance; give more, or take knn."
+            )
         return fit_gaussians(known.features, known.labels)._asdict()
 
     def confidence(self, outputs: Outputs) -> Tensor:
