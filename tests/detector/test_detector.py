@@ -196,6 +196,12 @@ def test_a_score_that_needs_gradients_is_refused_with_the_reason(trained: nn.Mod
         Detector(trained, "odin")
 
 
+def test_a_detector_shows_itself_in_one_line(trained: nn.Module, validation: ImageSet) -> None:
+    assert repr(Detector(trained, "knn")) == f"<Detector {macs.nets.name_of(trained)}, KNN() [unfitted], not calibrated>"
+    shown = repr(Detector(trained).calibrate(validation, keep=0.9))
+    assert shown == f"<Detector {macs.nets.name_of(trained)}, MSP(), keeps 0.9 of {validation.name}>"
+
+
 def test_a_detector_moves_as_a_whole(trained: nn.Module, known: ImageSet, validation: ImageSet) -> None:
     detector = Detector(trained, "knn").fit(known).calibrate(validation)
     before = detector.predict(validation).confidences

@@ -74,6 +74,12 @@ class Detector(Judge):
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
 
+    def __repr__(self) -> str:
+        """One line: the fields of a network would fill a screen."""
+        record = self.calibration
+        state = f"keeps {record.keep:.4g} of {record.data}" if record else "not calibrated"
+        return f"<Detector {nets.name_of(self.net)}, {self.score!r}, {state}>"
+
     def to(self, device: torch.device | str) -> Self:
         """Move network and score to a device, in place as torch does, and return the detector."""
         self.net.to(device)
