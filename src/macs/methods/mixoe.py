@@ -62,7 +62,7 @@ def mixup(images: Tensor, outliers: Tensor, lam: float) -> Tensor:
 
 
 def cutmix(images: Tensor, outliers: Tensor, lam: float, y: int, x: int) -> tuple[Tensor, float]:
-    """Paste one patch of every outlier around (x, y); the border may cut it off, so lam is returned as what is left."""
+    """Paste a patch of every outlier around (x, y); lam, the share of x that is left, grows if the border cuts it."""
     height, width = images.shape[-2:]
     cut_height, cut_width = int(height * math.sqrt(1 - lam)), int(width * math.sqrt(1 - lam))
     top, bottom = max(y - cut_height // 2, 0), min(y + cut_height // 2, height)
