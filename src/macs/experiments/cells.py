@@ -208,7 +208,7 @@ class Cell:
 
 
 def _depends_in(file: Path) -> dict[str, Any]:
-    """What a cell depends on, by its record; empty if that cannot be read."""
+    """What a cell depends on, according to its record; empty if that cannot be read."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
