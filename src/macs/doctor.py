@@ -73,7 +73,7 @@ TRAINING = "training, evaluating and calibrating need it; an exported detector (
 
 @dataclass(frozen=True)
 class ExtraState:
-    """An extra as it is here: the versions of its packages, which of them are missing, and which do not work."""
+    """The state of an extra: the versions of its packages, which of them are missing, and which do not work."""
 
     name: str
     gives: str
@@ -115,7 +115,7 @@ class DataOnDisk:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The whole finding. `torch`, `onnxruntime` and `data` are a sentence where they cannot be examined."""
+    """All findings. `torch`, `onnxruntime` and `data` are a sentence where they cannot be examined."""
 
     macs: str
     python: str

@@ -7,9 +7,9 @@ sooner or later. So an image is ranked among the n calibration images *and* all 
     u_t = (#{i : c_i <= c(x_t)} + #{s < t : p_s < p_t} + U_t (1 + #{s < t : p_s = p_t})) / (n + t),    U_t uniform.
 
 If calibration images and stream are exchangeable and no two confidences are equal, the ranks u_1, u_2, ... are
-independent and uniform (Vovk et al.). Where confidences are equal, p-values count all equals as below, so that u_t can
-only be larger than such a uniform rank. With one threshold per class an image ranks among those predicted as its class,
-and all of this still holds.
+independent and uniform (Vovk et al.). Where confidences are equal, p-values count all equal ones as below, so that u_t
+can only be larger than such a uniform rank. With one threshold per class an image ranks among those predicted as its
+class, and all of this still holds.
 
 **Bets.** If a share a of the images were to fall among the lowest q of ranks, the likelihood ratio against uniform
 ranks would be
@@ -58,14 +58,14 @@ class DriftTest:
     alarm ends the test; it stays until a new one is made.
     """
 
-    bets: ClassVar = tuple(product(SHARES, LOWEST))  # a and q of each; benchmarks/drift.py tells how they were chosen
+    bets: ClassVar = tuple(product(SHARES, LOWEST))  # a and q of each; benchmarks/drift.py shows how they were chosen
 
     def __init__(
         self, calibration_images: int | Sequence[int], *, false_alarm_rate: float = RATE, seed: int = 0
     ) -> None:
         sizes = [calibration_images] if isinstance(calibration_images, int) else list(calibration_images)
         if not sizes or min(sizes) < 0 or not sum(sizes):
-            raise MacsError("A drift test needs a detector that kept its calibration confidences; calibrate it anew.")
+            raise MacsError("A drift test needs a detector that kept its calibration confidences; calibrate it again.")
         self.false_alarm_rate = Span(0, 1, open="both").hold("The false-alarm rate per image", false_alarm_rate)
         self.images = 0
         self.evidence = 0.0  # at 1 the alarm is raised
@@ -80,7 +80,7 @@ class DriftTest:
         return self.alarm_after is not None
 
     def update(self, p_values: ArrayLike, labels: ArrayLike | None = None) -> None:
-        """Take in further images in the order in which they came.
+        """Add further images in the order in which they came.
 
         `labels` are the predicted classes, which matter only where there is one threshold per class.
         """
@@ -97,7 +97,7 @@ class DriftTest:
             self.images += len(p[chunk])
 
     def state(self) -> dict[str, Any]:
-        """What a log line or a metric says of it."""
+        """The values that a log line or a metric reports."""
         return {
             "alarm": self.alarm,
             "alarm_after": self.alarm_after,

@@ -1,4 +1,4 @@
-"""Service: the parts of one service, and what its routes do with them."""
+"""Service: the work behind the routes."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ from macs.serve.uploads import Refused
 from macs.serve.watch import Watch
 
 T = TypeVar("T")
-IN_LOOP = 2**16  # bytes of a body that are parsed at once; larger ones are parsed in a thread
+IN_LOOP = 2**16  # bytes of a body that are parsed in the event loop; larger ones are parsed in a thread
 
 
 class Service:
@@ -135,7 +135,7 @@ class Service:
             watching.cancel()
 
     def record(self, request: Request, rows: list[dict[str, Any]]) -> str:
-        """Count the verdicts; returns the request's id."""
+        """Count the verdicts, and return the request's id."""
         visit: Visit = request.scope["macs.visit"]
         judged = [row for row in rows if "error" not in row]
         is_ood = [row["is_ood"] for row in judged]
@@ -157,7 +157,7 @@ def thresholds(served: Served, threshold: float | None, keep: float | None) -> N
 
 
 async def beside(size: int, work: Callable[[], T]) -> T:
-    """The result of work on so many bytes; in a thread if it would keep other requests waiting."""
+    """The result of work on `size` bytes; done in a thread if it would keep other requests waiting."""
     return work() if size <= IN_LOOP else await asyncio.to_thread(work)
 
 
