@@ -108,7 +108,7 @@ def macs_penalty(conf_in: Tensor, conf_out: Tensor, margin: float, reduction: Re
 
 
 def hinge_penalty(conf_in: Tensor, conf_out: Tensor, margin: float) -> Tensor:
-    """A margin for every pair: pushes exactly the pairs that MCD ignores. Our extension, not in the paper.
+    """A margin for every pair: pushes exactly the pairs that violate it, also those that MCD ignores. Our extension.
 
         H = mean_ij max(0, m - (a_i - b_j))^2
 
