@@ -225,8 +225,8 @@ def examine_data(root: str | Path | None) -> DataOnDisk | str:
         from macs.data.loading import catalog_rows, data_root
 
         rows = catalog_rows(root)
-        found = {row.name: list(row.found) for row in rows if row.found}
-        return DataOnDisk(str(data_root(root)), found, [row.name for row in rows if not row.found])
+        on_disk = {row.name: list(row.found) for row in rows if row.found}
+        return DataOnDisk(str(data_root(root)), on_disk, [row.name for row in rows if not row.found])
     except MacsError as error:
         return error.sentence
     except ImportError as error:

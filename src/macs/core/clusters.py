@@ -54,14 +54,14 @@ def _knock(address: str) -> None:
 
 def slots(ray: Any, cpus: float, gpus: float = 0.0) -> int:
     """How many tasks with these needs the cluster can run at a time; an error if it can run none."""
-    there = ray.cluster_resources()
-    room = int(there.get("CPU", 0) // cpus)
+    resources = ray.cluster_resources()
+    room = int(resources.get("CPU", 0) // cpus)
     if gpus:
-        room = min(room, int(there.get("GPU", 0) / gpus))
+        room = min(room, int(resources.get("GPU", 0) / gpus))
     if room < 1:
         wanted = f"{cpus:g} CPUs and {gpus:g} GPUs" if gpus else f"{cpus:g} CPUs"
         raise MacsError(
-            f"The Ray cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs, but a task needs "
-            f"{wanted}; ask for less with --threads and --gpus."
+            f"The Ray cluster has {resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs, but a task "
+            f"needs {wanted}; ask for less with --threads and --gpus."
         )
     return room

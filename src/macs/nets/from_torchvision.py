@@ -31,7 +31,7 @@ class TorchvisionNet(LibraryNet):
             wrapped = _create(model, size, num_classes=classes)
         if getattr(wrapped, "aux_logits", False):
             raise MacsError(
-                f"torchvision/{model} has other outputs beside the logits in training; use timm's version of it."
+                f"torchvision/{model} has other outputs besides the logits in training; use timm's version of it."
             )
         super().__init__(f"torchvision/{model}", classes, wrapped, last_linear(wrapped), preparation)
 

@@ -17,7 +17,7 @@ ranks would be
     f(u) = (1 - a) + a [u <= q] / q,
 
 which has mean 1 for a uniform u and never rises with u. Nobody knows a and q, so K pairs of them bet side by side; nor
-does anybody know when the change comes, so each pair bets 1 anew on every image (Shiryaev-Roberts):
+does anybody know when the change comes, so each pair bets another 1 on every image (Shiryaev-Roberts):
 
     R_t = (R_(t-1) + 1) f(u_t),   R_0 = 0,      evidence_t = rate * (mean of R_t over the K),      alarm: evidence >= 1.
 
@@ -47,7 +47,7 @@ from macs.core.settings import Span
 RATE = 1e-8  # false alarms per image: at one image per second, one in three years
 SHARES = (0.03, 0.1, 0.3, 0.8)  # a
 LOWEST = (0.01, 0.05, 0.1, 0.2, 0.4)  # q
-CHUNK = 64  # images that are computed together; products of so many bets do not overflow
+CHUNK = 64  # images that are computed together; products of this many bets do not overflow
 EARLIER = np.tril(np.ones((CHUNK, CHUNK), bool), -1)  # [t, s]: whether s came before t
 
 
@@ -121,14 +121,14 @@ class DriftTest:
         """u of each image; `below` is the number of calibration images that are no more confident."""
         ranks, chance = np.empty(len(below)), self._random.random(len(below))
         for group in np.unique(groups):
-            mine = groups == group
-            places, seen = below[mine], self._seen[group]
+            members = groups == group
+            places, seen = below[members], self._seen[group]
             before, count = seen.cumsum(), len(places)
             in_chunk = EARLIER[:count, :count]
             lower = before[places] - seen[places] + (in_chunk & (places < places[:, None])).sum(axis=1)
             equal = seen[places] + (in_chunk & (places == places[:, None])).sum(axis=1)
             total = self._sizes[group] + before[-1] + np.arange(1, count + 1)
-            ranks[mine] = (places + lower + chance[mine] * (1 + equal)) / total
+            ranks[members] = (places + lower + chance[members] * (1 + equal)) / total
             np.add.at(seen, places, 1)
         return ranks
 

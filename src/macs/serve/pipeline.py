@@ -83,7 +83,7 @@ class Ticket:
         self.outcomes[place] = outcome
         self.left -= 1
         if not self.left and not self.future.done():
-            self.future.set_result([each for each in self.outcomes if each is not None])
+            self.future.set_result([settled for settled in self.outcomes if settled is not None])
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
@@ -129,7 +129,7 @@ class Pipeline:
         self._decoders.shutdown(cancel_futures=True)
 
     def check_room(self, images: int = 1) -> None:
-        """Raise Overloaded if there is no room for so many more."""
+        """Raise Overloaded if there is no room for this many more."""
         if self.inside + images > self.queue:
             raise Overloaded(math.ceil(max(1.0, self.inside * self.seconds_per_image)))
 

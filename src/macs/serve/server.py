@@ -66,7 +66,7 @@ def address_of(bound: socket.socket) -> str:
 def serve(
     app: FastAPI, bound: socket.socket, settings: ServeSettings, heard: Callable[[str], object] = lambda address: None
 ) -> None:
-    """Answer requests until a signal says to stop; `heard` is told the address once it answers there."""
+    """Answer requests until a signal says to stop; `heard(address)` is called once it answers there."""
     host, port = bound.getsockname()[:2]
     try:
         bound.listen(BACKLOG)

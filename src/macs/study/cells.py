@@ -1,6 +1,6 @@
 """A cell of the study: one training, measured on every set by every score, in two small files.
 
-    FOLDER/KEY.json    what the cell depends on, of which KEY is the hash; metrics per score and set; how it was made
+    FOLDER/KEY.json    what the cell depends on (KEY is its hash); metrics per score and set; how it was made
     FOLDER/KEY.npz     confidences of a few scores on the test sets, in half precision
 
 The trained network itself stays in a run folder of `macs.experiments.cells`, outside the repository.

@@ -57,8 +57,8 @@ def connect(recipe: Recipe, train: ImageSet, outliers: ImageSet | None) -> tuple
     if device.index is not None:
         raise MacsError(f"Each process has a device of its own; leave out --device {device}, or train on it alone.")
     if device.type != "cpu" and here > torch.accelerator.device_count():
-        there = torch.accelerator.device_count()
-        raise MacsError(f"There are {here} processes on this machine and {there} devices; start one per device.")
+        available = torch.accelerator.device_count()
+        raise MacsError(f"There are {here} processes on this machine and {available} devices; start one per device.")
     fewest = min(recipe.batch_in, len(train), recipe.batch_out if outliers is not None else count)
     if fewest < count:
         raise MacsError(f"A batch of {fewest} cannot be shared out to {count} processes; train with fewer devices.")
