@@ -52,7 +52,7 @@ def walk_names(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def folders_in(folder: Path) -> list[str]:
-    """The names of the folders directly inside a folder that `walk` would enter."""
+    """The names of the folders directly inside a folder, except those that `walk` would not enter."""
     start = os.path.realpath(folder)
     inner = (entry.name for entry in entries(folder) if is_folder(entry))
     return sorted(name for name in inner if not leads_up(os.path.realpath(folder / name), start))
