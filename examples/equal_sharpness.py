@@ -1,4 +1,4 @@
-"""Bring folders of photographs to equal sharpness, so that no detector can tell them apart by that.
+"""Bring folders of photographs to equal sharpness, so that no detector can tell them apart by it.
 
     python examples/equal_sharpness.py photos equal flowers/test flowers/train unknown/scenes unknown/textures
 

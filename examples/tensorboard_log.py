@@ -1,4 +1,4 @@
-"""Follow a training in TensorBoard: one callback per epoch, which any other logger can take the place of.
+"""Follow a training in TensorBoard, with a callback after each epoch; any other logger works the same way.
 
     pip install tensorboard 'macs-ood[demo]'        # the latter for its small images
     python examples/tensorboard_log.py logs         # trains for a minute

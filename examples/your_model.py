@@ -20,7 +20,7 @@ SIZE = 64  # every image is resized and cropped to SIZE x SIZE
 
 
 class SmallNet(nn.Module):
-    """Any module will do that takes N x 3 x H x W pixels in [0, 1] and returns N x classes logits."""
+    """Any module that takes N x 3 x H x W pixels in [0, 1] and returns N x classes logits will do."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()

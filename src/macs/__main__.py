@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-TRACEBACK, QUIET = "--traceback", "--quiet"  # which every command takes, anywhere on its line
-NO_MEMORY = ("can't allocate memory", "out of memory", "could not create a primitive")  # of torch, CUDA and oneDNN
+TRACEBACK, QUIET = "--traceback", "--quiet"  # every command takes them, anywhere on its line
+NO_MEMORY = ("can't allocate memory", "out of memory", "could not create a primitive")  # said by torch, CUDA and oneDNN
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

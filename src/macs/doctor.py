@@ -73,7 +73,7 @@ TRAINING = "training, evaluating and calibrating need it; an exported detector (
 
 @dataclass(frozen=True)
 class ExtraState:
-    """An extra as it is here: the versions of its packages, which of them are missing, and which do not work."""
+    """The state of an extra: the versions of its packages, which of them are missing, and which do not work."""
 
     name: str
     gives: str
@@ -115,7 +115,7 @@ class DataOnDisk:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The whole finding. `torch`, `onnxruntime` and `data` are a sentence where they cannot be examined."""
+    """All findings. `torch`, `onnxruntime` and `data` are a sentence where they cannot be examined."""
 
     macs: str
     python: str
@@ -225,8 +225,8 @@ def examine_data(root: str | Path | None) -> DataOnDisk | str:
         from macs.data.loading import catalog_rows, data_root
 
         rows = catalog_rows(root)
-        found = {row.name: list(row.found) for row in rows if row.found}
-        return DataOnDisk(str(data_root(root)), found, [row.name for row in rows if not row.found])
+        on_disk = {row.name: list(row.found) for row in rows if row.found}
+        return DataOnDisk(str(data_root(root)), on_disk, [row.name for row in rows if not row.found])
     except MacsError as error:
         return error.sentence
     except ImportError as error:

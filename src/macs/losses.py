@@ -1,9 +1,9 @@
 """The terms of the training objectives, as pure functions of logits or of confidences.
 
 z are logits (N x K), a_i and b_j the confidences of the N_in ID images and of the N_out outliers of a batch. Every term
-is a number to minimise, except `mcd`, which the MaCS penalty pushes up to its margin. The terms over pairs take any
-other numbers of the images as well, such as energies. A batch without outliers costs 0, with gradient 0. Half
-precision, as autocast leaves it, is raised to float32 first.
+is a number to minimise, except `mcd`, which the MaCS penalty pushes up to its margin. The pair terms also accept other
+numbers per image, such as energies. A batch without outliers costs 0, with gradient 0. Half precision, as autocast
+leaves it, is raised to float32 first.
 """
 
 import math
@@ -27,7 +27,7 @@ def outlier_exposure(logits_out: Tensor) -> Tensor:
 
         mean_j [ lse(z_j) - mean_k z_jk ]                                             (MaCS paper, second term of Eq. 1)
 
-    Its least value is log K, at equal logits.
+    Its minimum is log K, at equal logits.
     Hendrycks, Mazeika, Dietterich: Deep Anomaly Detection with Outlier Exposure, ICLR 2019.
     """
     logits_out = _at_least_float32(logits_out)
@@ -40,7 +40,7 @@ def confidence(logits: Tensor) -> Tensor:
 
 
 def log_odds(logits: Tensor) -> Tensor:
-    """The logarithm of the odds of the predicted class, one per image, from logits without rounding to p = 1.
+    """The log-odds of the predicted class, one per image, computed from logits so that p does not round to 1.
 
         log(p / (1 - p)) = max_k z_k - lse of the other z,   p the largest softmax probability
 
@@ -108,7 +108,7 @@ def macs_penalty(conf_in: Tensor, conf_out: Tensor, margin: float, reduction: Re
 
 
 def hinge_penalty(conf_in: Tensor, conf_out: Tensor, margin: float) -> Tensor:
-    """A margin for every pair: pushes exactly the pairs that MCD ignores. Our extension, not in the paper.
+    """A margin for every pair: pushes exactly the pairs that violate it, also those that MCD ignores. Our extension.
 
         H = mean_ij max(0, m - (a_i - b_j))^2
 
@@ -249,8 +249,8 @@ class _Laplacian(Function):
         u_i -> sum_j [high_i + shift > low_j] (u_i - v_j)
         v_j -> sum_i [high_i + shift > low_j] (v_j - u_i)
 
-    It is linear in (u, v) and symmetric, so that it is its own derivative and its own adjoint; its derivative by
-    high and low is zero. One sort of each side and cumulative sums: O(n log n) time, O(n) memory.
+    It is linear in (u, v) and symmetric, so that it is its own derivative and its own adjoint; its derivative with
+    respect to high and low is zero. One sort of each side and cumulative sums: O(n log n) time, O(n) memory.
     """
 
     generate_vmap_rule = True

@@ -35,7 +35,7 @@ def test_nobody_listens_at_an_address(address: str) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 def test_a_cluster_that_cannot_start() -> None:
-    with pytest.raises(MacsError, match="Ray could not start on this machine .*; name a cluster that runs"):
+    with pytest.raises(MacsError, match="Ray could not start on this machine .*; name a running cluster"):
         connected(None, {"num_cpus": -1})
 
 

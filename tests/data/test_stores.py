@@ -74,7 +74,7 @@ def test_what_cannot_be_read_has_a_row_that_says_why(memory: Any) -> None:
     with pytest.raises(MacsError, match="Cannot read the image memory://photos/broken.png: it is not one of PNG"):
         broken.read(Preparation(8))
     (missing,) = find_images("memory://photos/none.png")
-    with pytest.raises(MacsError, match="Cannot read memory://photos/none.png: there is nothing"):
+    with pytest.raises(MacsError, match="Cannot read memory://photos/none.png: nothing is there"):
         missing.read(Preparation(8))
     (unknown,) = find_images("nowhere://a.png")
     with pytest.raises(MacsError, match="Cannot understand the URL nowhere://a.png"):

@@ -169,7 +169,7 @@ def test_a_function_of_the_split_is_a_data_name_that_can_be_loaded_again(
     )
     again = DataSpec.from_dict(json.loads(json.dumps(train.spec.as_dict()))).load(preparation=train.preparation)
     assert again.spec == train.spec
-    with pytest.raises(MacsError, match="own_pets:number is not a dataset; let it be a function of the split"):
+    with pytest.raises(MacsError, match="own_pets:number is not a dataset; make it a function of the split"):
         load("own_pets:number")
     small = ["--net", "wrn-10-1", "--epochs", "1", "--batch-in", "4", "--batch-out", "4", "--size", "8", "--json"]
     run("finetune", "--id", "own_pets:pets", "--outliers", "digits", *small, "--run", tmp_path / "run")

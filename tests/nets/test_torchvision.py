@@ -70,7 +70,7 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.Monkey
         ("torchvision/resnet_18", "no network called 'torchvision/resnet_18' .* did you mean torchvision/resnet18"),
         ("torchvision/resnet50.V1", "no version of torchvision/resnet50 called 'V1'"),
         ("torchvision/fasterrcnn_resnet50_fpn", "no network called 'torchvision/fasterrcnn_resnet50_fpn'"),
-        ("torchvision/googlenet", "other outputs beside the logits in training; use timm's"),
+        ("torchvision/googlenet", "other outputs besides the logits in training; use timm's"),
         ("torchvision/squeezenet1_0", "does not end in one linear layer"),
     ],
 )

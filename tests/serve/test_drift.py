@@ -157,7 +157,7 @@ def test_a_rate_that_is_none_is_refused(rate: float) -> None:
 
 @pytest.mark.parametrize("sizes", [0, [], [0, 0], [5, -1]])
 def test_without_calibration_confidences_there_is_no_test(sizes: int | list[int]) -> None:
-    with pytest.raises(MacsError, match="calibrate it anew"):
+    with pytest.raises(MacsError, match="calibrate it again"):
         DriftTest(sizes)
 
 

@@ -81,7 +81,7 @@ def test_files_that_cannot_be_served(exported: Path, tmp_path: Path) -> None:
     cases = {
         "There is no detector at": Source(tmp_path / "missing.onnx"),
         "is a folder": Source(tmp_path),
-        "is no detector file": Source(tmp_path / "d.bin"),
+        "is not a detector file": Source(tmp_path / "d.bin"),
         "holds its network and score": Source(exported, net="mine:Net"),
         "cannot be exported: .*broken.safetensors": Source(tmp_path / "broken.safetensors"),
     }

@@ -120,7 +120,7 @@ def test_addresses_that_cannot_be_had(exported: Path, capsys: pytest.CaptureFixt
         assert f"Port {port} of 127.0.0.1 is taken" in refused(capsys, "serve", exported, "--port", port)
     with pytest.raises(MacsError, match="There is no address 'no such host'"):
         bind("no such host", 0)
-    with pytest.raises(MacsError, match="192.0.2.1 is no address of this machine"):
+    with pytest.raises(MacsError, match="192.0.2.1 is not an address of this machine"):
         bind("192.0.2.1", 0)
     with bind("::1", 0) as six:
         assert address_of(six).startswith("http://[::1]:")

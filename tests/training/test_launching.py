@@ -50,7 +50,7 @@ def test_devices_that_are_not_there(launched: list[object], monkeypatch: pytest.
     cuda = SimpleNamespace(type="cuda")
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: cuda)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
-    with pytest.raises(MacsError, match="has 2 of the devices cuda, not 4"):
+    with pytest.raises(MacsError, match="has 2 cuda devices, not 4"):
         start(4, 1, None, [], cpu=False)
     assert launched == [] and start(2, 1, None, [], cpu=False) == 7
 
@@ -59,4 +59,4 @@ def test_the_last_words_of_a_process(tmp_path: Path) -> None:
     (tmp_path / "macs_x/attempt_0/1").mkdir(parents=True)
     (tmp_path / "macs_x/attempt_0/1/stderr.log").write_text("warning: a\nerror: There is no data.\n")
     assert launching._last_words(tmp_path, 1) == "error: There is no data."
-    assert "without a word" in launching._last_words(tmp_path, 2)
+    assert "without a message" in launching._last_words(tmp_path, 2)

@@ -8,20 +8,20 @@ from typing import Any
 
 from macs.core.errors import MacsError, first_line
 
-TRIES = 5  # of a task whose worker or machine is lost
+TRIES = 5  # attempts at a task whose worker or machine is lost
 
 
 def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
     """Ray, connected to the cluster at an address, else at $RAY_ADDRESS, else to a new one on this machine.
 
-    `local` are settings of a new one, for ray.init. A connection that there is already stays.
+    `local` holds ray.init's settings for a new cluster. An existing connection is kept.
     """
     if find_spec("ray") is None:
         raise MacsError("The engine ray needs Ray: pip install 'macs-ood[ray]'.")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns about what a later version does
-    # Ray prints what happens to workers to standard output, where only results belong. It leaves out lines that match
-    # this pattern, which it reads when it is imported.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # otherwise Ray warns of a later version's change
+    # Ray prints news of its workers to standard output, where only results belong. It leaves out lines that match this
+    # pattern, which it reads on import.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^")
     import ray
 
@@ -33,14 +33,14 @@ def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
         if existing:
             _knock(existing)
         ray.init(**({"address": existing} if existing else new), logging_level=logging.ERROR, log_to_driver=False)
-    except Exception as error:  # Ray raises plain ones, too
+    except Exception as error:  # Ray raises plain Exceptions, too
         why = first_line(error)
         if existing:
             raise MacsError(
                 f"There is no Ray cluster at {existing} ({why}); check the address, or leave it out."
             ) from None
         raise MacsError(
-            f"Ray could not start on this machine ({why}); name a cluster that runs with --address."
+            f"Ray could not start on this machine ({why}); name a running cluster with --address."
         ) from None
     return ray
 
@@ -53,15 +53,15 @@ def _knock(address: str) -> None:
 
 
 def slots(ray: Any, cpus: float, gpus: float = 0.0) -> int:
-    """How many tasks with these needs the cluster has room for at a time; an error if for none."""
-    there = ray.cluster_resources()
-    room = int(there.get("CPU", 0) // cpus)
+    """How many tasks with these needs the cluster can run at a time; an error if it can run none."""
+    resources = ray.cluster_resources()
+    room = int(resources.get("CPU", 0) // cpus)
     if gpus:
-        room = min(room, int(there.get("GPU", 0) / gpus))
+        room = min(room, int(resources.get("GPU", 0) / gpus))
     if room < 1:
         wanted = f"{cpus:g} CPUs and {gpus:g} GPUs" if gpus else f"{cpus:g} CPUs"
         raise MacsError(
-            f"The Ray cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs, but a task needs "
-            f"{wanted}; ask for less with --threads and --gpus."
+            f"The Ray cluster has {resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs, but a task "
+            f"needs {wanted}; ask for less with --threads and --gpus."
         )
     return room

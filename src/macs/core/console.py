@@ -21,7 +21,7 @@ QUIET = "MACS_QUIET"  # set by --quiet; the processes that a command starts inhe
 class Terminal(Console):
     """A console that leaves a closed pipe to macs.__main__, so that every command ends in the same way.
 
-    Colours and bars appear on a terminal alone, and no colours with $NO_COLOR. With $MACS_QUIET, nothing is printed to
+    Colours and bars appear only on a terminal; $NO_COLOR turns colours off. With $MACS_QUIET, nothing is printed to
     standard error; warnings and errors do not pass through here.
     """
 

@@ -14,14 +14,14 @@ from macs.core.errors import MacsError
 from macs.core.registry import unknown
 
 AUTO = "auto"  # the accelerator where there is one, else the CPU
-ISA_LIMIT = "ONEDNN_MAX_CPU_ISA"  # by which a user keeps torch's library oneDNN from using newer instructions
-_chosen: list[torch.device] = []  # by use_device; none or one
+ISA_LIMIT = "ONEDNN_MAX_CPU_ISA"  # limits the processor instructions that oneDNN, torch's library, may use
+_chosen: list[torch.device] = []  # set by use_device; at most one
 
 
 def use_device(device: str | torch.device = AUTO) -> torch.device:
     """Train on this device from now on, and load networks onto it: cpu, cuda, cuda:1, mps, or auto for the best one.
 
-    A network that is already somewhere is used there: move it, or a detector, with `.to(device)`.
+    Existing networks stay on their devices: move one, or a detector, with `.to(device)`.
     """
     names = _device_names()
     if (name := str(device)) not in (AUTO, *names):

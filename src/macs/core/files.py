@@ -89,17 +89,15 @@ def kind_of(path: Path, action: str = "read") -> str | None:
 def output_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
     """The path of a file to write, checked before the work that produces its content.
 
-    A link stands for its target. Neither a file of a run nor one of the `inputs` is ever overwritten, nor a picture or
-    an array, which might be one of many in a folder that is read: no result is either.
+    A link stands for its target. Files of a run and `inputs` are never overwritten. Nor are pictures and arrays: no
+    result is one, and they might lie in a folder that is being read.
     """
     path = user_path(path)
     kind = kind_of(path, "write")
     if kind == "a folder":
         raise MacsError(f"{path} is a folder; name a file to write.")
-    if kind not in (
-        None,
-        "a file",
-    ):  # written to, not replaced, and not resolved: /dev/stdout may resolve to something that is not a path
+    if kind not in (None, "a file"):
+        # Written to, not replaced, and not resolved: /dev/stdout may resolve to something that is not a path.
         if kind == "a socket" or not os.access(path, os.W_OK):
             raise MacsError(f"Cannot write {path}: it is {kind} that cannot be written to; name a file to write.")
         return path
@@ -165,7 +163,7 @@ def reason(error: OSError) -> str:
 
 
 def same_path(path: Path, other: str | Path) -> bool:
-    """Whether two paths lead to the same file or folder; never for one that does not exist."""
+    """Whether two paths lead to the same file or folder; False if either does not exist."""
     try:
         return path.samefile(Path(other).expanduser())
     except (OSError, RuntimeError, ValueError):  # `other` is not a path, perhaps the name of a dataset

@@ -5,7 +5,7 @@ import sys
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep the memory that tensors free for the next ones; this holds for the whole process.
+    """Let the C library keep freed memory for the next tensors, in the whole process.
 
     By default it hands every large block back to the system, and the next one costs a page fault every 4 KiB: on a CPU
     that is more than half the time of an activation or a batch norm. Training and scoring free and take the same blocks

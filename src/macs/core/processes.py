@@ -1,9 +1,9 @@
-"""The processes that train one network together: which part of a batch is whose, and what they tell each other.
+"""The processes that train one network together: how they share out a batch, and what they exchange.
 
 A batch is shared out row by row: of `count` processes, the one with rank r has the rows r, r + count, r + 2 count, ...
 Every process computes the loss L of the whole batch, from its own rows and from those that it got from the others. The
-derivative of the sum of these `count` equal losses by its own rows is count * dL, so that the *average* of the
-processes' gradients is the gradient of L; a term that depends on the weights alone is right in it as well.
+derivative of the sum of these `count` equal losses with respect to its own rows is count * dL, so the *average* of the
+processes' gradients is the gradient of L. This also holds for a term that depends on the weights alone.
 """
 
 from collections.abc import Callable, Iterable
@@ -53,7 +53,7 @@ class Processes:
         return total
 
     def common(self, drawn: Tensor) -> Tensor:
-        """What the first process has drawn at random, for all of them."""
+        """The first process's random draw, in every process."""
         if self.count > 1:
             dist.broadcast(drawn, 0)
         return drawn
@@ -73,20 +73,20 @@ class Processes:
         """Let the first process do some work, and return its result, or raise its error, in all of them."""
         if self.count == 1:
             return work()
-        told: list[Any] = [None, None]
+        outcome: list[Any] = [None, None]  # the result, or the error's message
         error = None
         if self.first:
             try:
-                told[0] = work()
+                outcome[0] = work()
             except Exception as raised:
                 error = raised
-                told[1] = str(raised) or type(raised).__name__
-        dist.broadcast_object_list(told, 0)
+                outcome[1] = str(raised) or type(raised).__name__
+        dist.broadcast_object_list(outcome, 0)
         if error is not None:
             raise error
-        if told[1] is not None:
-            raise MacsError(told[1])
-        return cast(T, told[0])
+        if outcome[1] is not None:
+            raise MacsError(outcome[1])
+        return cast(T, outcome[0])
 
     def only_first(self, work: Callable[[], object]) -> None:
         """Let the first process do some work that has no result for the others, such as writing files."""
@@ -117,7 +117,7 @@ class _Gathered(Function):
 
 
 class _Total(Function):
-    """The derivative of the sum of all losses by a part of a sum: what the sum means to each process, added up."""
+    """Own part -> sum over the processes. Its gradient adds up the gradients of all processes' losses."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor) -> Tensor:

@@ -72,8 +72,8 @@ def check(settings: Any) -> None:
 def from_dict(kind: type[S], values: Any, within: str = "") -> S:
     """A dataclass from its `asdict`, perhaps by way of JSON; an unknown or a missing key is an error.
 
-    Every value is converted to the declared type of its field, in dataclasses inside this one too; `within` is the
-    start of the names in messages, such as "calibration.".
+    Every value is converted to the declared type of its field, also in nested dataclasses; `within` is the prefix of
+    the names in messages, such as "calibration.".
     """
     what, declared = kind.__name__, fields(cast("Any", kind))
     if not isinstance(values, dict):

@@ -1,4 +1,4 @@
-"""Reading and decoding by threads, ahead of use."""
+"""Reading and decoding in threads, ahead of use."""
 
 import os
 from collections import deque
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass
 class Decoders:
-    """The threads that decode pictures, in the whole process.
+    """The number of threads that decode pictures, for the whole process.
 
     Pillow releases the GIL while it decodes and resizes, so processes would be no faster (docs/performance.md).
     """
@@ -27,12 +27,12 @@ DECODERS = Decoders()
 
 
 def set_workers(count: int | None) -> None:
-    """Decode pictures by so many threads from now on; None: one per core, at most 8. The pixels stay the same."""
+    """Decode pictures in this many threads from now on; None: one per core, at most 8. The pixels stay the same."""
     DECODERS.workers = Decoders.workers if count is None else typed("workers", count, Annotated[int, Span(1, 256)])
 
 
 def map_ahead(function: Callable[[S], T], items: Iterable[S], threads: int, ahead: int) -> Iterator[T]:
-    """map(function, items) by threads, in order, with up to `ahead` results computed in advance.
+    """map(function, items) in threads, in order, with up to `ahead` results computed in advance.
 
     An exception in a thread is raised here, in its turn. Closing the iterator ends the threads. Every call has its own
     pool: threads that are kept from one call to the next would not survive a fork.

@@ -20,9 +20,8 @@ from macs.data.reading import AHEAD
 from macs.data.transforms import ALL, Augment, augmented
 
 Positions = NDArray[np.int64]
-ORDER, DRAW, CROP_IN, CROP_OUT, POOL, MIX = range(
-    6
-)  # one random stream per purpose, so that no two share their numbers
+# One random stream per purpose, so that no two share their numbers.
+ORDER, DRAW, CROP_IN, CROP_OUT, POOL, MIX = range(6)
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def training_batches(
     jitter: float = 0.0,
     part: slice = ALL,
 ) -> Iterator[RawBatch]:
-    """One epoch of batches, or a part of each batch: the same images and crops as in the whole one."""
+    """One epoch of batches, or a part of each batch: the same images and crops as in the whole batch."""
     if augment not in get_args(Augment):
         raise unknown("augmentation", augment, list(get_args(Augment)))
     labels = labels_of(train)

@@ -28,7 +28,7 @@ class SplitCheck:
     split: str
     images: int  # readable ones
     official: int
-    lacks: tuple[str, ...] = ()  # files that are missing, relative to the data root, if others are there
+    lacks: tuple[str, ...] = ()  # missing files, relative to the data root, if others exist
     broken: tuple[str, ...] = ()  # one sentence per file that cannot be read
 
     @property

@@ -123,7 +123,7 @@ class Dataset:
         def share(layout: Layout) -> float:
             return sum(kind_of(root / name) is not None for name in layout) / max(len(layout), 1)
 
-        return max(self.splits[split].layouts, key=share)  # the first of equals, as in `find`
+        return max(self.splits[split].layouts, key=share)  # ties go to the first, as in `find`
 
     def missing(self, root: Path, split: str) -> MacsError:
         """The error for a missing split, with the files that the likeliest layout lacks."""

@@ -1,4 +1,4 @@
-"""Pictures of any source -> pixels, decoded by threads: at once if they take little memory, else as they are used."""
+"""Pictures from any source -> pixels, decoded in threads: in advance if they take little memory, else on use."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def prepared(pictures: Pictures, i: int, preparation: Preparation) -> NDArray[np
 
 
 def unreadable(pictures: Pictures, progress: Progress | None = None) -> dict[int, str]:
-    """Why pictures cannot be read, by their numbers; every picture is read to find that out."""
+    """The reason for each picture that cannot be read, by its number; every picture is read."""
 
     def failures(start: int) -> dict[int, str]:
         reasons = {}

@@ -70,7 +70,7 @@ def check_mirror(mirror: str | None) -> None:
 
 
 def obstacle(entry: Dataset, split: SplitCheck, folder: Path) -> str:
-    """Why a split is not downloaded although it is incomplete: existing files are never replaced; empty otherwise."""
+    """Why an incomplete split is not downloaded, since existing files are never replaced; empty if it can be."""
     if split.broken:
         more = f" ({len(split.broken) - 1} more are broken)" if len(split.broken) > 1 else ""
         return f"{split.broken[0].rstrip('.')}, but move this one away first{more}."
@@ -105,10 +105,10 @@ def fetch(remote: Remote, root: Path, mirror: str | None, bars: Bars) -> None:
         transfer.discard(part)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        progress = f", and the {transfer.length(part):,} bytes that have arrived are kept" if part.exists() else ""
+        kept = f", and the {transfer.length(part):,} bytes that have arrived are kept" if part.exists() else ""
         raise MacsError(
             f"Cannot get {remote.name} into {root}: {error.strerror or error}{where}; existing files are unchanged"
-            f"{progress}, so correct that or choose another folder with --data, and run the command again."
+            f"{kept}, so correct that or choose another folder with --data, and run the command again."
         ) from error
 
 

@@ -14,7 +14,7 @@ SHOWN = 10  # names of classes that a message lists
 
 
 def same_classes(images: ImageSet, names: Sequence[str], whose: str) -> None:
-    """Refuse labelled images of other classes than `names`, or in another order.
+    """Refuse labelled images whose classes are not `names` in this order.
 
     Nothing is compared if no names are known; classes that are mere numbers are compared by their count.
     """
@@ -45,7 +45,7 @@ def warn_of_guessing(accuracy: float | None, classes: int, images: str) -> None:
 
 
 def warn_of_preparation(images: ImageSet, wanted: Preparation | None) -> None:
-    """Warn of images that have the network's size but were prepared differently from its preparation."""
+    """Warn of images that have the network's size but were not prepared as it expects."""
     actual = images.preparation
     if wanted is not None and actual is not None and actual.size == wanted.size and actual != wanted.geometry:
         warn(
@@ -73,8 +73,8 @@ def refuse_seen(images: ImageSet, trained_on: str) -> None:
         )
     if known:
         warn(
-            f"{len(known):,} of the {len(images):,} images of {place} are also in {training}, on which the network was "
-            f"trained, as {known[0]} is: it is more confident on these than on new ones, so remove them."
+            f"{len(known):,} of the {len(images):,} images of {place}, such as {known[0]}, are also in {training}, on "
+            "which the network was trained: it is more confident on these than on new ones, so remove them."
         )
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face datasets: from their hub, from a folder of save_to_disk, or from a folder of parquet or image files.
+"""Hugging Face datasets: from their hub, from a folder that save_to_disk wrote, or from one of parquet or image files.
 
 The columns of images and labels are found by the types of their features. On the command line such a dataset is called
 
@@ -50,7 +50,7 @@ class HFPictures:
 
 
 def open_hf(name: str, split: str) -> tuple[Any, str]:
-    """The dataset of a split, by a name as on the command line, and the column of its labels if the name says so."""
+    """A split of the dataset with this command-line name, and the column of its labels if the name gives one."""
     path, config, column = parse(name)
     with explained(name):
         import datasets
@@ -101,7 +101,7 @@ def saved(path: str | Path) -> bool:
 
 def image_column(dataset: Any, column: str, name: str) -> str:
     """The column of images: the one that is named, else the only one of that type."""
-    return _column(dataset, column, "Image", "images", name) or _none(name, "column of images", dataset)
+    return _column(dataset, column, "Image", "images", name) or _missing(name, "column of images", dataset)
 
 
 def label_column(dataset: Any, column: str, name: str) -> str:
@@ -112,7 +112,7 @@ def label_column(dataset: Any, column: str, name: str) -> str:
 def _column(dataset: Any, column: str, kind: str, what: str, name: str) -> str:
     features = features_of(dataset, name)
     if column:
-        return column if column in features else _none(name, f"column called {column!r}", dataset)
+        return column if column in features else _missing(name, f"column called {column!r}", dataset)
     columns = [key for key, feature in features.items() if type(feature).__name__ == kind]
     if len(columns) > 1:
         option = "image=" if kind == "Image" else "label="
@@ -123,14 +123,14 @@ def _column(dataset: Any, column: str, kind: str, what: str, name: str) -> str:
     return columns[0] if columns else ""
 
 
-def _none(name: str, what: str, dataset: Any) -> str:
+def _missing(name: str, what: str, dataset: Any) -> str:
     raise MacsError(f"{name} has no {what}; its columns are {', '.join(dataset.features)}.")
 
 
 def features_of(dataset: Any, name: str) -> Mapping[str, Any]:
     features = getattr(dataset, "features", None)
     if not isinstance(features, Mapping) or not hasattr(dataset, "select_columns"):
-        raise MacsError(f"{name} is a {type(dataset).__name__}, not a dataset of Hugging Face with columns.")
+        raise MacsError(f"{name} is a {type(dataset).__name__}, not a Hugging Face dataset with columns.")
     if not hasattr(dataset, "__len__"):
         raise MacsError(f"{name} is streamed, but images are read in any order; load it without streaming=True.")
     if not len(dataset):
@@ -150,7 +150,7 @@ def read_labels(dataset: Any, column: str, name: str) -> tuple[NDArray[np.int64]
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """A guard: whatever goes wrong with the package, the hub or the files becomes a MacsError."""
+    """Turn whatever goes wrong with the package, the hub or the files into a MacsError."""
     try:
         with one_line_about_the_hub():
             yield

@@ -92,7 +92,7 @@ class ImageSet:
         `preparation=net.preparation`, instead of `size`, prepares the images as a network expects them.
 
         The folders directly inside it name the classes, as for torchvision's ImageFolder; there are no labels if there
-        are no such folders, or if `labelled` is False. Small folders are decoded at once, larger ones as they are used.
+        are no such folders, or if `labelled` is False. Small folders are decoded now, larger ones as they are used.
 
         An image that cannot be read is an error; with `broken="skip"`, all images are first read once, and those that
         cannot be read are left out with one warning.
@@ -137,11 +137,10 @@ class ImageSet:
         progress: Progress | None = None,
         preparation: Preparation | None = None,
     ) -> ImageSet:
-        """The images of a text file with the path of a picture and its label on each line, in their order.
+        """The images that a text file lists, in its order: on each line the path of a picture and its label.
 
         Paths start from `root`, else from the list's own folder. Labels are class numbers or class names; `classes`, or
-        a file classes.txt beside the list, gives the names of the classes in their order. `broken` is that of
-        `from_folder`.
+        a file classes.txt beside the list, gives the names of the classes in order. `broken` works as in `from_folder`.
         """
         images, preparation = ImageList.read(file), preparation_from(size, preparation)
         base = images.file.parent if root is None else input_folder(root)
@@ -169,7 +168,7 @@ class ImageSet:
         progress: Progress | None = None,
         preparation: Preparation | None = None,
     ) -> ImageSet:
-        """The images of a map-style dataset of torch, torchvision or anyone, with its labels and `dataset.classes`.
+        """The images of any map-style dataset, as in torch or torchvision, with its labels and `dataset.classes`.
 
         Items are a picture, or a picture and its class number; pictures are PIL images, or uint8 arrays or tensors.
         `source` is the name or path by which `macs.data.load` finds the same images; without it the set cannot be
@@ -238,7 +237,7 @@ class ImageSet:
 
     @property
     def whole_name(self) -> str:
-        """The name of the whole set that these images were drawn from; `load` takes it if that set came from `load`."""
+        """The name of the whole set that these images were drawn from; `load` accepts it if the set came from there."""
         return self.name.removesuffix(self.origin.note(len(self)))
 
     def name_of(self, i: int) -> str:
@@ -285,7 +284,7 @@ class ImageSet:
         return self if preparation.size == self.size else self.prepared(preparation)
 
     def prepared(self, preparation: Preparation) -> ImageSet:
-        """The same images in another preparation, applied as they are read; the set itself if it has that one."""
+        """The same images in another preparation, applied as they are read; the set itself if it already has it."""
         wanted = preparation.geometry
         if self.preparation == wanted:
             return self
@@ -314,7 +313,7 @@ def require_images(images: object, what: str) -> ImageSet:
 
 
 def require_sets(sets: object, what: str) -> dict[str, ImageSet]:
-    """The same for several sets by name."""
+    """`require_images` for several sets by name."""
     if not isinstance(sets, Mapping):
         raise MacsError(f"The {what} must be a dict of ImageSets by name, not a {type(sets).__name__}.")
     return {name: require_images(images, f"{what} called {name!r}") for name, images in sets.items()}

@@ -47,7 +47,7 @@ class ImageList:
             label = sys.intern(match[2] or "")
             if i and kind_of_label(label) != kind_of_label(labels[0]):
                 first, here = (f"{kind_of_label(text)} ({text or 'none'})" for text in (labels[0], label))
-                raise wrong(path, i, f"has {here} as its label, but line 1 has {first}; give all of them one kind")
+                raise wrong(path, i, f"has {here} as its label, but line 1 has {first}; use one kind for all")
             paths.append(match[1])
             labels.append(label)
         if not paths:
@@ -59,7 +59,7 @@ class ImageList:
         start = f"{base}{os.sep}"  # joining a million Paths would take longer than looking at the files
         for i, path in enumerate(self.paths):
             if not os.access(start + path, os.F_OK) and not (base / path).exists():  # an absolute path fails the first
-                raise wrong(self.file, i, f"names {base / path}, which is not there; check it, and where it starts")
+                raise wrong(self.file, i, f"names {base / path}, which is not there; check the path and its root")
 
     def numbered(self, classes: Sequence[str] = ()) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
         """Labels as class numbers, and the names of the classes; `classes` gives these and their order."""
@@ -89,14 +89,14 @@ class ImageList:
 
 
 def base_of(file: Path, folders: Sequence[Path]) -> Path:
-    """The folder that the paths of a list start from: the first that has its first picture, else the first of all."""
+    """The folder that the paths of a list start from: the first that holds the list's first picture, else the first."""
     with input_file(file, "image list").open(encoding="utf-8-sig", errors="replace") as lines:
         match = _LINE.fullmatch(lines.readline().strip())
     return next((folder for folder in folders if match and (folder / match[1]).exists()), folders[0])
 
 
 def lines_of(file: Path) -> Iterator[str]:
-    """The lines of a text file, without the space around them; one that is empty is refused."""
+    """The lines of a text file, stripped; an empty line is refused."""
     try:
         with file.open(encoding="utf-8-sig") as lines:
             for i, line in enumerate(map(str.strip, lines)):

@@ -45,15 +45,15 @@ def available() -> list[str]:
 
 
 def dataset_called(name: str) -> Dataset:
-    """The dataset of this name in the catalogue, or of the user's own as 'module:Name'.
+    """The dataset of this name in the catalogue, or the user's own as 'module:Name'.
 
-    The user's own is a dataset of the catalogue's kind, or a function of the split that returns a map-style dataset.
+    The user's own is a `Dataset`, as in the catalogue, or a function of the split that returns a map-style dataset.
     """
     entry = catalog[name]
     if isinstance(entry, Dataset):
         return entry
     if not callable(entry):
-        raise MacsError(f"{name} is not a dataset; let it be a function of the split that returns one.")
+        raise MacsError(f"{name} is not a dataset; make it a function of the split that returns one.")
 
     def reader(source: Source) -> ImageSet:
         with users_code(f"{name}({source.split!r}) fails"):
@@ -141,8 +141,8 @@ def load(
     of an image list (.txt) or of a .npy file.
 
     If a folder has folders called train, val or test, the one that `split` names is read; any other folder, a list and
-    a .npy file are one set, whatever the split. The folders inside are the classes, unless `labelled` is False, as is
-    right for outliers: then images may lie anywhere. An empty `split` reads a folder as it is, divided or not. The
+    a .npy file are one set, whatever the split. The folders inside are the classes, unless `labelled` is False, as it
+    should be for outliers: then images may lie anywhere. An empty `split` reads a folder as it is, divided or not. The
     paths of a list start from `base`, else from the list's own folder or from the data root. With `broken="skip"`,
     files in a folder or a list that cannot be read are left out with one warning.
     `preparation=net.preparation`, instead of `size`, prepares the images as a network expects them. As images are
@@ -209,7 +209,7 @@ def _load(
 
 
 def check_classes(images: ImageSet, where: str) -> None:
-    """Refuse a training class without images, whose output the network would never learn; warn of one with a single."""
+    """Refuse a training class without images, whose output could not be learned; warn of a class with one image."""
     if images.labels is not None:
         counts = np.bincount(images.labels, minlength=len(images.classes))
         if not counts.all():

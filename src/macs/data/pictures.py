@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
 
 # Only formats that hold pixels and nothing to execute: Pillow would otherwise hand an EPS to Ghostscript.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
-STRIP = 8  # a picture with sides of a larger ratio would take much memory if all of it were resized
+STRIP = 8  # beyond this ratio of its sides, resizing a whole picture would take much memory
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
 
 
@@ -24,7 +24,7 @@ class Undecodable(Exception):
     """Why a picture cannot be read, in half a sentence."""
 
     def of(self, name: object) -> MacsError:
-        """The whole sentence, about the picture of this name."""
+        """The error, as a whole sentence, for the picture of this name."""
         return MacsError(f"Cannot read the image {name}: {self}; replace the file or remove it.")
 
 
@@ -42,7 +42,7 @@ def open_rgb(path: Path, enough: int = 0) -> Image.Image:
 
 
 def decode_rgb(source: Path | BinaryIO, enough: int = 0, most: int | None = None) -> Image.Image:
-    """The same of a file or of bytes, whose pixels must not exceed `most`, else Pillow's limit."""
+    """The same from a file or bytes; the number of pixels is limited to `most`, or else by Pillow."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     limit, whose = (most, "the limit") if most is not None else (Image.MAX_IMAGE_PIXELS, "Pillow's limit")
@@ -51,11 +51,11 @@ def decode_rgb(source: Path | BinaryIO, enough: int = 0, most: int | None = None
             if limit is None or image.width * image.height <= limit:
                 if enough:
                     image.draft(None, (enough, enough))
-                ImageOps.exif_transpose(image, in_place=True)  # or it would copy those that stand upright already
+                ImageOps.exif_transpose(image, in_place=True)  # otherwise it would copy even upright pictures
                 image.load()  # while the file is open: older versions of Pillow have not read an upright picture yet
                 return to_rgb(image)
             why = f"its {image.width} x {image.height} pixels exceed {whose} of {limit:,}"
-    except Image.DecompressionBombError:  # beyond twice Pillow's own limit, it raises before it tells the size
+    except Image.DecompressionBombError:  # beyond twice its own limit, Pillow raises before it tells the size
         why = f"its pixels exceed {whose}" + (f" of {limit:,}" if limit else "")
     except UnidentifiedImageError:
         why = f"it is not one of {', '.join(FORMATS)}"
@@ -91,7 +91,7 @@ def fit(image: Image.Image, size: int, resize: int = 0, interpolation: str = "bi
     """The shorter side resized to `resize`, or else to `size`, then the centre cropped: size x size x 3.
 
     These are exactly the pixels of torchvision's Resize(resize) and CenterCrop(size), which the published numbers were
-    computed with. Of a long strip, only the pixels inside the crop are computed, which differ by up to two grey levels.
+    computed with. In a long strip, only the crop itself is resized; its pixels differ by up to two grey levels.
     """
     from PIL import Image
 

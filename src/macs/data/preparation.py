@@ -36,7 +36,7 @@ class Normalisation(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name among the public ones, in the precision of a network's numbers; empty if it is none of them."""
+        """Its name in NORMALISATIONS, compared in float32, as networks store it; empty if it is not there."""
         ours = np.array(self, np.float32)
         return next(
             (name for name, public in NORMALISATIONS.items() if (np.array(public, np.float32) == ours).all()), ""
@@ -80,11 +80,11 @@ class Preparation:
         return fit(to_rgb(picture), self.size, self.resize, self.interpolation)
 
     def read(self, path: Path) -> NDArray[np.uint8]:
-        """The same of an image file."""
+        """The same for an image file."""
         return self(open_rgb(path, self._enough))
 
     def decode(self, content: bytes, most: int | None = None) -> NDArray[np.uint8]:
-        """The same of the bytes of an image file, of at most `most` pixels; Undecodable says why it cannot be."""
+        """The same for the bytes of an image file of at most `most` pixels; raises Undecodable, with the reason."""
         return self(decode_rgb(io.BytesIO(content), self._enough, most))
 
     @property
@@ -111,7 +111,7 @@ class Preparation:
         return replace(self, mean=values.mean, std=values.std)
 
     def at_size(self, size: int | None) -> Preparation:
-        """The same preparation for images of another size, of which the crop takes the same share; None: this one."""
+        """The same preparation for images of another size, cropped in the same proportion; None: this one."""
         if size in (None, self.size):
             return self
         return replace(self, size=size, resize=size * self.resize // self.size)
@@ -131,7 +131,7 @@ class Preparation:
 
     def as_dict(self) -> dict[str, Any]:
         values = asdict(self)
-        if not self.draft:  # as before there were drafts, so that the keys of finished trainings stay the same
+        if not self.draft:  # left out, so that the keys of trainings from before drafts stay the same
             del values["draft"]
         return values
 

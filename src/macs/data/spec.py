@@ -60,7 +60,7 @@ class DataSpec:
         return f"{self.source}{self.note(self.images)}"
 
     def note(self, images: int) -> str:
-        """The suffix of the name of that many of these images: " (val)", or " (train; 2,000 of 50,000)"."""
+        """The suffix of a set's name, if it has this many images: " (val)", or " (train; 2,000 of 50,000)"."""
         notes = [note for note in (self.split, f"{images:,} of {self.whole:,}" if self.parts else "") if note]
         return f" ({'; '.join(notes)})" if notes else ""
 

@@ -4,7 +4,7 @@
     gs://bucket/2024-*/*.jpg       a glob
     https://example.org/a.jpg      one file
     s3://bucket/shard-0001.tar     a WebDataset shard: every image in it
-    s3://bucket/part.parquet       a column `image` or `bytes`: encoded images, as Hugging Face writes them, too
+    s3://bucket/part.parquet       encoded images in a column `image` or `bytes`, also as Hugging Face writes them
 
 A folder is listed one level at a time, and a shard is read as it comes.
 """
@@ -21,8 +21,8 @@ from macs.data.pictures import SUFFIXES
 
 SHARDS = (".tar", ".parquet")
 COLUMNS = ("image", "bytes", "png", "jpg", "jpeg")  # of encoded images in a Parquet file, by preference
-NAMES = ("path", "name", "id", "__key__")  # of what they are called
-ROWS = 64  # of a Parquet file in memory
+NAMES = ("path", "name", "id", "__key__")  # columns of the images' names
+ROWS = 64  # rows of a Parquet file in memory
 
 
 class Store(NamedTuple):
@@ -42,7 +42,7 @@ def is_url(path: str) -> bool:
 
 
 def store_of(url: str) -> Store:
-    """The store of a URL; an error if fsspec, or its part for this kind of URL, is not installed."""
+    """The store of a URL; an error if fsspec, or its extension for this kind of URL, is not installed."""
     if find_spec("fsspec") is None:
         raise MacsError(f"URLs such as {url} need fsspec: pip install fsspec, and s3fs, gcsfs or adlfs for a cloud.")
     import fsspec
@@ -57,7 +57,7 @@ def store_of(url: str) -> Store:
 
 
 def writable_store(url: str) -> Store:
-    """The store of a folder to write to, which is created if need be; an error, before any work, if it cannot be."""
+    """The store of a folder to write to, created if need be; an error, before any work, if writing fails."""
     store = store_of(url)
     probe = f"{store.path.rstrip('/')}/.writable"
     try:
@@ -122,11 +122,11 @@ def _in_parquet(file: Any, url: str) -> Iterator[tuple[str, bytes]]:
     from pyarrow.parquet import ParquetFile
 
     table = ParquetFile(file)
-    there = table.schema_arrow.names
-    column = next((name for name in COLUMNS if name in there), None)
+    columns = table.schema_arrow.names
+    column = next((name for name in COLUMNS if name in columns), None)
     if column is None:
         raise MacsError(f"Cannot find images in {url}: it needs a column called {', '.join(COLUMNS)}.")
-    name_column = next((name for name in NAMES if name in there), None)
+    name_column = next((name for name in NAMES if name in columns), None)
     row = 0
     for batch in table.iter_batches(ROWS, columns=[column, *([name_column] if name_column else [])]):
         names = batch.column(name_column).to_pylist() if name_column else [None] * len(batch)
@@ -159,5 +159,5 @@ def _matches(system: Any, pattern: str) -> Iterator[str]:
 
 def _words(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
-        return "there is nothing"
+        return "nothing is there"
     return f"{(str(error).strip().splitlines() or [type(error).__name__])[0].rstrip('.')}"

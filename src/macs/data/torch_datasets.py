@@ -1,4 +1,4 @@
-"""Map-style datasets of torch and torchvision, or of anyone: `len(dataset)` and `dataset[i]` are all that is needed.
+"""Map-style datasets of torch, torchvision or the user: `len(dataset)` and `dataset[i]` are all that is needed.
 
 An item is a picture, or a tuple that begins with a picture and its label. Pictures are PIL images or uint8 arrays and
 tensors: floating-point pixels have been changed by transforms that belong to a network.
@@ -24,7 +24,7 @@ PROBES = 4  # items that are read to check a dataset
 
 
 class DatasetPictures:
-    """The pictures of a map-style dataset, read by one thread at a time: the dataset may not expect more."""
+    """The pictures of a map-style dataset, read by one thread at a time: the dataset may not be thread-safe."""
 
     def __init__(self, dataset: Any, name: str) -> None:
         if isinstance(dataset, type) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
@@ -78,7 +78,7 @@ class DatasetPictures:
         for i in probed(len(self)):
             if self[i].tobytes() != self[i].tobytes():
                 raise MacsError(
-                    f"Item {i} of {self.name} is another image each time; leave out its random transforms, since "
+                    f"Item {i} of {self.name} is a different image each time; leave out its random transforms, since "
                     "training adds its own (--augment)."
                 )
 
@@ -149,6 +149,6 @@ def synonyms(name: Any) -> Iterable[Any]:
 
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, with its number added to one that was there before: ImageNet has two classes called crane."""
+    """The names, a repeated one with its class number added: ImageNet has two classes called crane."""
     first = {name: i for i, name in reversed(list(enumerate(names)))}
     return tuple(name if first[name] == i else f"{name} ({i})" for i, name in enumerate(names))

@@ -42,7 +42,7 @@ def download(url: str, part: Path, size: int, progress: Progress) -> None:
 
 
 def attempt(url: str, part: Path, size: int, progress: Progress) -> str:
-    """Complete `part` with one request; the reason if that failed but another attempt may succeed, else empty."""
+    """Complete `part` with one request; return why it failed if another attempt may succeed, else an empty string."""
     try:
         if size == 0 or length(part) != size:
             request(url, part, size, progress)

@@ -1,4 +1,4 @@
-"""Training transforms: random changes to the images at some positions of a set. All randomness is from the generator.
+"""Training transforms: random changes to the images at some positions of a set. The generator alone decides them.
 
 `crop` and `crop-flip` act on prepared pixels. `resized-crop` cuts from the original pictures, if their source still has
 them, so that it sees detail that preparation would have lost. Any of them may be followed by a jitter of the colours.
@@ -18,7 +18,7 @@ from macs.data.preparation import Preparation
 
 Augment = Literal["auto", "crop-flip", "crop", "resized-crop", "none"]
 Box = tuple[int, int, int, int]  # left, top, right, bottom
-Place = tuple[int, slice]  # of some images in a batch: how many it has, and which these are
+Place = tuple[int, slice]  # the length of a batch, and which of its images are wanted
 ALL = slice(None)
 
 SCALES = (0.08, 1.0)  # share of a picture's area that a resized crop covers
@@ -36,7 +36,7 @@ def augmented(
 ) -> NDArray[np.uint8]:
     """The images at `index`, transformed; `auto` and `resized-crop` flip only sets with `mirror`.
 
-    Of these, only a part may be wanted: it is the same as if all were transformed.
+    With `part`, only some of them are returned, the same as if all were transformed.
     """
     place = (len(index), part)
     pixels = moved(images, index[part], how, random, place)

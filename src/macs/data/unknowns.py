@@ -1,4 +1,4 @@
-"""Unknown images that need no download and that no training saw: to choose a score on, never to measure one.
+"""Unknown images that need no download and that no training saw: for choosing a score, never for measuring one.
 
 shuffled       ID images cut into 4 x 4 blocks, in another order
 inverted       ID images with every pixel turned to 255 minus itself
@@ -31,7 +31,7 @@ def unknowns_for(images: ImageSet, seed: int = 0) -> tuple[dict[str, ImageSet], 
 
 
 def shuffled(pixels: NDArray[np.uint8], random: np.random.Generator) -> NDArray[np.uint8]:
-    """Each image's blocks in an order of its own; rows and columns that make no whole block stay."""
+    """Each image's blocks in a random order; rows and columns that do not fill a block stay."""
     count, size = len(pixels), pixels.shape[1]
     edge = max(1, size // GRID)
     across = size // edge
@@ -47,7 +47,7 @@ def shuffled(pixels: NDArray[np.uint8], random: np.random.Generator) -> NDArray[
 
 
 def noise(shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.uint8]:
-    """Uniform, Gaussian and blurred Gaussian noise by turns."""
+    """Uniform, Gaussian and blurred Gaussian noise in turn."""
     from scipy.ndimage import gaussian_filter
 
     made = np.empty(shape, np.uint8)

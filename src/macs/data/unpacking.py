@@ -38,9 +38,9 @@ class UnsafeMember(Exception):
 
 def unpack(archive: Path, name: str, into: Path, progress: Progress) -> None:
     """Unpack the archive called `name` into a folder; existing files stay as they are."""
-    beside = into if into.is_dir() else into.parent  # on the same disk, so that moving is renaming
-    beside.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=beside, prefix=f".{name}.", ignore_cleanup_errors=True) as temporary:
+    nearby = into if into.is_dir() else into.parent  # on the same disk, so that moving is renaming
+    nearby.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=nearby, prefix=f".{name}.", ignore_cleanup_errors=True) as temporary:
         content = Path(temporary, "content")
         content.mkdir()
         try:

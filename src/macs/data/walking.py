@@ -31,7 +31,7 @@ def walk(folder: Path) -> Iterator[FoundFile]:
 
 
 def walk_names(folder: Path) -> Iterator[tuple[str, str]]:
-    """The same as relative names, with / between their parts, and troubles: a million names take few seconds."""
+    """The same as pairs of a relative name, with / as separator, and a trouble: a million take a few seconds."""
     start = os.path.realpath(folder)
     levels = {start: ("", entries(folder))}  # from the top folder down to the current one
     while levels:
@@ -52,7 +52,7 @@ def walk_names(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def folders_in(folder: Path) -> list[str]:
-    """The names of the folders directly inside one, as `walk` enters them."""
+    """The names of the folders directly inside a folder, except those that `walk` would not enter."""
     start = os.path.realpath(folder)
     inner = (entry.name for entry in entries(folder) if is_folder(entry))
     return sorted(name for name in inner if not leads_up(os.path.realpath(folder / name), start))
@@ -87,7 +87,7 @@ def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 def printable_name(path: str | Path) -> str:
     """A name that can be written as UTF-8; bytes and characters that cannot become \\x.. or \\u...."""
     if isinstance(path, str) and path.isascii():
-        return path  # itself: of a million names there need not be a second copy
+        return path  # the same object: no second copy of a million names
     try:
         return os.fsencode(path).decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # no file has such a name, but a user may still write it

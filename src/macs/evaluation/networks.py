@@ -39,8 +39,8 @@ def evaluate(
 
     A score that is fitted (`knn`, `vim`, ...) needs ID training images as `train`, of which it uses `fit_images`, drawn
     at random (0: all). A sum (`msp+vim`) is standardised on `held_out`, ID images that the network was not trained on;
-    without any, on training images that its parts are not fitted to. To change a score's
-    settings, give the score itself: `KNN(k=10)`.
+    without these, on training images that its parts are not fitted to. To change a score's settings, give the score
+    itself: `KNN(k=10)`.
     """
     ranking = evaluate_scores(
         net,

@@ -88,14 +88,14 @@ def benchmark_tables(result: "BenchmarkResult", metrics: Sequence[str] | None = 
             table.add_section()
         tables.append(table)
     left_out = [escape(f"{name} is left out: {reason}") for name, reason in result.ranking.left_out.items()]
-    beside = [published_table(result), escape(benchmark.origin)] if benchmark.published else []
+    comparison = [published_table(result), escape(benchmark.origin)] if benchmark.published else []
     return Group(
         escape(f"{first.images:,} ID images of {first.id}, accuracy {percent(first.accuracy)}%"),
         *tables,
         *left_out,
         *conventions(columns),
         threshold(first),
-        *beside,
+        *comparison,
     )
 
 

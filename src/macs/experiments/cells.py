@@ -1,6 +1,6 @@
 """Cells: trainings that are done once, and found again by everything that they depend on.
 
-    ROOT/NAME/KEY.json                         what the cell depends on, of which KEY is the hash, and its TrainingSpec
+    ROOT/NAME/KEY.json                         what the cell depends on (KEY is its hash), and its TrainingSpec
     ROOT/NAME/KEY/                             the run folder, as in macs.training.runs
     ROOT/NAME/KEY/confidences-SCORE-SET.npz    the trained network's confidences on the image set with fingerprint SET
 
@@ -208,7 +208,7 @@ class Cell:
 
 
 def _depends_in(file: Path) -> dict[str, Any]:
-    """What a cell depends on, by its record; empty if that cannot be read."""
+    """What a cell depends on, according to its record; empty if that cannot be read."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

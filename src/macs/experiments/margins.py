@@ -203,11 +203,11 @@ def sweep(
 ) -> Sweep:
     """Fine-tune copies of a pretrained network with every margin, and choose a margin. The network does not change.
 
-    Without `margins`, those of `usual_margins` are tried.
-    `validation` holds ID images and outliers that are not in `train` and `outliers`; if the recipe keeps the best epoch
-    of a training, that is chosen on them too. Every margin and seed is a cell
-    below `run`: the same call continues where an interrupted one stopped, and computes nothing twice. The `engine`
-    trains the cells; by default, one after another in this process.
+    Without `margins`, those of `usual_margins` are tried. `validation` holds ID images and outliers that are not in
+    `train` and `outliers`; if the recipe keeps the best epoch of a training, that is chosen on them too.
+
+    Every margin and seed is a cell below `run`: the same call continues where an interrupted one stopped, and computes
+    nothing twice. The `engine` trains the cells; by default, one after another in this process.
     """
     from macs import methods, nets
     from macs.training.sources import Held, spec_of

@@ -3,8 +3,8 @@
     s3://bucket/sweep/macs-m0.5-seed0/KEY/net.safetensors      FOLDER/macs-m0.5-seed0/KEY/net.safetensors
 
 Cells are trained in files. With a mirror, a worker pulls the files of its cell, trains, and pushes what has changed
-after each epoch; the driver pulls finished cells and pushes its tables. Stores put whole objects, and the file that
-says that a cell is finished is put last, so that a worker may be lost at any moment.
+after each epoch; the driver pulls finished cells and pushes its tables. Stores write whole objects, and the file that
+marks a cell as finished is written last, so that a worker may be lost at any moment.
 """
 
 from collections.abc import Callable
@@ -35,14 +35,14 @@ class Mirror:
         writable_store(self.url)
 
     def pull(self, below: Path | None = None, wanted: Callable[[str], bool] = lambda name: True) -> None:
-        """Fetch the files below a folder, of which a part may be `wanted`, that are not here in the same size."""
+        """Fetch the `wanted` files below a folder, unless they are here in the same size."""
         top = self.folder if below is None else below
         store = store_of(self.url if below is None else self.named(below))
         root = store.path.rstrip("/")
         try:
             store.system.invalidate_cache()  # others write there, too
-            found = store.system.find(root, detail=True)
-            for path, entry in sorted(found.items()):
+            remote_files = store.system.find(root, detail=True)
+            for path, entry in sorted(remote_files.items()):
                 name = path[len(root) :].lstrip("/")
                 if not name or not wanted(name):
                     continue
@@ -56,7 +56,7 @@ class Mirror:
             raise MacsError(f"Cannot read {self.url}: {first_line(error)}; check the address and the rights.") from None
 
     def push(self) -> None:
-        """Put the files that have changed here; hidden ones, such as locks, stay."""
+        """Upload the files that have changed here, except hidden ones, such as locks."""
         files = [file for file in self.folder.rglob("*") if file.is_file() and not file.name.startswith(".")]
         for file in sorted(files, key=lambda file: (file.name == FINISHED, file)):
             stamp = _stamp(file)

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from macs.training.sources import Held
 
 LOOK_EVERY = 1.0  # seconds between two looks at the running cells
-PULL_EVERY = 10.0  # where that means to read from a URL
+PULL_EVERY = 10.0  # the same, if each look reads from a URL
 
 
 class Terms(NamedTuple):
-    """What every task of a run is told beside its cell."""
+    """What every task of a run gets besides its cell."""
 
     data: Path | None
     fpr_rule: FprRule
@@ -70,14 +70,14 @@ class RayEngine:
         task = ray.remote(num_cpus=threads, num_gpus=self.gpus, max_retries=TRIES - 1)(train_and_measure)
         held = self.held or NOTHING
         shipped, terms = ray.put((held, on)), Terms(self.data, fpr_rule, threads, __version__, self.mirror)
-        starts: dict[str, Any] = {}  # by hash: networks that only this machine may have a file of
+        starts: dict[str, Any] = {}  # by hash: networks whose files may be on this machine only
         rest = iter(cells)
         running: dict[Any, Cell] = {}
         try:
             with Display(self.progress) as display:
                 while True:
                     while len(running) < room and (cell := next(rest, None)) is not None:
-                        assert cell.key  # computed here, it travels with the cell, and the worker compares it
+                        assert cell.key  # computed now, so that it travels with the cell and the worker can compare it
                         start = cell.spec.start
                         if start.file and start.weights not in {*held.nets, *starts}:
                             starts[start.weights] = ray.put(load_start(cell.spec, held))
@@ -89,11 +89,11 @@ class RayEngine:
                         for cell in running.values():
                             fetch(cell, self.mirror, to_read)
                         display.show(running.values())
-                    for each in ended:
-                        yield outcome(ray, running.pop(each), each, self.mirror)
+                    for reference in ended:
+                        yield outcome(ray, running.pop(reference), reference, self.mirror)
         finally:  # also after Ctrl-C: what the cells have written stays, and the same command continues
-            for each in running:
-                ray.cancel(each, force=True)
+            for reference in running:
+                ray.cancel(reference, force=True)
 
 
 def train_and_measure(cell: Cell, shipped: tuple["Held", Examination], start: "nn.Module | None", terms: Terms) -> Done:
@@ -120,18 +120,18 @@ def train_and_measure(cell: Cell, shipped: tuple["Held", Examination], start: "n
         return Done(cell, result)
     except (MacsError, OSError) as error:
         return Done(cell, None, MacsError(f"On the machine {here}: {str(error).rstrip('.')}."))
-    except Exception as error:  # whatever it is, it must survive the way back
+    except Exception as error:  # whatever it is, it must survive being sent back
         return Done(cell, None, RuntimeError(f"{type(error).__name__}: {error} (on the machine {here})"))
 
 
 @contextmanager
 def copied(cell: Cell, mirror: Mirror | None) -> Iterator[tuple[Cell, Callable[[], None]]]:
-    """The cell itself; or, with the driver's mirror, its copy in a temporary folder, and how to write that back."""
+    """The cell, or with the driver's mirror its copy in a temporary folder, and a function that writes that back."""
     if mirror is None:
         yield cell, lambda: None
         return
     start = cell.spec.start
-    if start.file and Path(start.file).is_relative_to(mirror.folder):  # on the driver; the record shall be of use
+    if start.file and Path(start.file).is_relative_to(mirror.folder):  # a path of the driver, no use elsewhere
         start = replace(start, source=mirror.named(Path(start.file)))
     with tempfile.TemporaryDirectory(prefix="macs-") as folder:
         here = Mirror(mirror.url, Path(folder))
@@ -158,10 +158,10 @@ def check_machine(cell: Cell, terms: Terms) -> None:
 
 
 def outcome(ray: Any, cell: Cell, task: Any, mirror: Mirror | None = None) -> Done:
-    """What a task has returned; or that its worker was lost each time it was tried."""
+    """What a task has returned, or the error that its worker was lost at every attempt."""
     try:
         done: Done = ray.get(task)
-    except ray.exceptions.RayTaskError as error:  # before our code was reached, which catches everything
+    except ray.exceptions.RayTaskError as error:  # raised before our code, which catches everything
         why = last_line(getattr(error, "cause", None) or error)
         hint = f"install macs {__version__} on every machine of the cluster"
         return Done(cell, None, MacsError(f"{cell.name} could not begin on its machine ({why}); {hint}."))
@@ -180,7 +180,7 @@ def outcome(ray: Any, cell: Cell, task: Any, mirror: Mirror | None = None) -> Do
 
 
 class Display:
-    """On a terminal, one line per running cell with its last epoch, as its run folder tells."""
+    """On a terminal, one line per running cell with its last epoch, from its run folder."""
 
     def __init__(self, show: bool) -> None:
         console = Terminal(stderr=True)
@@ -196,7 +196,7 @@ class Display:
         self.last = 0.0
 
     def due(self, every: float) -> bool:
-        """Whether somebody looks at it, and has seen the same for so many seconds."""
+        """Whether it is shown, and was last updated at least `every` seconds ago."""
         if not self.shown or time.monotonic() - self.last < every:
             return False
         self.last = time.monotonic()

@@ -59,7 +59,7 @@ def gaps(items: Sequence[Gap], reference: str, metric: str) -> "Figure":
 
 @style()
 def heat_map(rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]], metric: str) -> "Figure":
-    """A metric in percent for every method and score, lower is better; numbers stand in the fields."""
+    """A metric in percent for every method and score, lower is better, with the number in each field."""
     table = np.asarray(values, dtype=np.float64)
     if table.shape != (len(rows), len(columns)) or not table.size:
         raise MacsError(f"A heat map of {len(rows)} rows and {len(columns)} columns cannot hold {table.shape} values.")
@@ -84,8 +84,8 @@ def quality_against_cost(points: Sequence[CostPoint], cost: str, metric: str) ->
     figure, all_axes = grid(1, 1, COLUMN * 1.5, height=3.4)
     axes = all_axes[0, 0]
     for number, point in enumerate(points):
-        its = look(number)
-        axes.errorbar(point.cost, point.value, yerr=point.error, marker=its.marker, color=its.colour, linestyle="none")
+        own = look(number)
+        axes.errorbar(point.cost, point.value, yerr=point.error, marker=own.marker, color=own.colour, linestyle="none")
         axes.annotate(point.method, (point.cost, point.value), xytext=(4, 2), textcoords="offset points", fontsize=6)
     axes.set_xlabel(cost)
     axes.set_ylabel(metric)

@@ -25,19 +25,19 @@ from macs.core.settings import check
 class Batch:
     """Augmented images and outliers, each N x 3 x H x W with pixels in [0, 1]; their numbers may differ.
 
-    Where several processes train one network, each has its own rows of the batch, and a loss is that of all rows:
-    `of_all_images` and `of_all_outliers` take values of this process's rows, such as logits, to those of all.
+    Where several processes train one network, each has its own rows of the batch, but the loss covers all rows:
+    `of_all_images` and `of_all_outliers` gather values such as logits from the rows of every process.
     """
 
     images: Tensor
     labels: Tensor
     outliers: Tensor
     processes: Processes = ALONE
-    of_all: tuple[Tensor, int] | None = None  # the labels of all processes, and how many outliers these have
+    of_all: tuple[Tensor, int] | None = None  # labels and number of outliers of all processes
 
     @classmethod
     def part(cls, processes: Processes, images: Tensor, all_labels: Tensor, outliers: Tensor, count: int) -> Self:
-        """The rows of a process in a batch with these labels and so many outliers."""
+        """The rows of a process in a batch with these labels and `count` outliers."""
         return cls(images, all_labels[processes.part], outliers, processes, (all_labels, count))
 
     @property
@@ -58,9 +58,9 @@ class Batch:
 
 
 class Step(NamedTuple):
-    """The loss to minimise, and the logits, of all rows, from which the metrics of the epoch are computed.
+    """The loss to minimise, and the logits of all rows, from which the metrics of the epoch are computed.
 
-    A method whose fields change from step to step adds itself with their new values; a run that is resumed has them.
+    A method whose fields change from step to step adds itself with their new values; a resumed run restores them.
     """
 
     loss: Tensor
@@ -73,11 +73,11 @@ class Method:
     """Subclass it as a frozen dataclass, define `loss`, and register it with `@method("name")`."""
 
     needs_outliers: ClassVar[bool] = True
-    changes_pixels: ClassVar[bool] = False  # if not, a step may get features of images, and a last layer for a network
+    changes_pixels: ClassVar[bool] = False  # if not, a step may get features for images and a last layer for a network
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "step" in vars(cls):  # a step of its own may do so, unless it says that it does not
+        if "step" in vars(cls):  # such a step may change pixels, unless it says otherwise
             cls.changes_pixels = vars(cls).get("changes_pixels", True)
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class Method:
 
     @property
     def score(self) -> str:
-        """The score that its authors use for detection; a subclass may say `score = "energy"`."""
+        """The score that its authors use for detection; a subclass may set `score = "energy"`."""
         return "msp"
 
     @property
@@ -94,7 +94,7 @@ class Method:
         return None
 
     def prepare(self, net: nn.Module, batch: Batch) -> Self:
-        """The method with the settings that it takes from the starting network; `batch` is the first of training."""
+        """The method with the settings that it takes from the starting network; `batch` is the first training batch."""
         return self
 
     def step(self, net: nn.Module, batch: Batch) -> Step:

@@ -1,4 +1,4 @@
-"""AOE (experimental): teach the network a softened form of its own prediction on outliers instead of the uniform one.
+"""AOE (experimental): on outliers, teach the network a softened form of its own prediction, not a uniform one.
 
     L = CE(f(x), y) + weight * mean_j KL( q_j || softmax(z_j) ),   q_j = softmax(z_j / T) without gradient
 
@@ -6,7 +6,7 @@ With T > 1 the target q is flatter than the prediction, but keeps the order of t
 uniform distribution.
 
 Experimental: this is the loss as the authors' released code defines it, but their trainer has the call commented out,
-so that it is not known to be what their numbers come from.
+so it is not known whether their numbers come from it.
 
 AOE: Exhaustive Out-of-Distribution Detection via Recalibrating Outlier Labels, 2026.
 """

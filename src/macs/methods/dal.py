@@ -7,14 +7,14 @@ search that starts at p ~ uniform(0, 1e-4) and takes `steps` steps on features t
 
     g = d/dp [ CE(W (h(o) + p) + b, uniform) - gamma * mean |p| ],     p <- p + strength * g / ||g||_2  per image,
 
-where a gradient of zero moves nothing. gamma keeps mean |p|, over the features of all outliers, near rho. It follows it
-from step to step, with mean |p| as the last step of the search found it:
+where a gradient of zero moves nothing. gamma keeps mean |p|, over the features of all outliers, near rho. Every
+training step updates it, with mean |p| as the last step of the search found it:
 
     gamma <- min(max(gamma - beta * (rho - mean |p|), 0), gamma_max)
 
-The setting `gamma` is where it starts; a run that is resumed continues with the gamma that it had. As W (h + p) + b is
-z + W p, only products with W are repeated, and training takes hardly longer than outlier exposure. Also with a frozen
-backbone, any network will do that ends with a linear layer.
+The setting `gamma` is its initial value; a resumed run continues with the gamma that it had. As W (h + p) + b is
+z + W p, only products with W are repeated, and training takes hardly longer than outlier exposure. Any network that
+ends with a linear layer will do, also with a frozen backbone.
 
 The defaults are the authors' for CIFAR-10; for CIFAR-100 their beta is 0.005. The steps limit mean |p| to steps *
 strength / sqrt(D) in D dimensions, 0.88 in the 128 of a WRN-40-2. That is far below their rho of 10, so gamma falls to
@@ -80,7 +80,7 @@ class DistributionAugmentedLearning(Method):
         return Step(loss, logits_in, logits_out, replace(self, gamma=gamma))
 
     def search(self, logits: Tensor, weights: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-        """The shift p of the features of each outlier, from a first one on, and mean |p| before the last step."""
+        """The shift p of each outlier's features, searched from a first one, and mean |p| before the last step."""
         sizes = shift.new_zeros(len(shift))
         for _ in range(self.steps):
             shift.requires_grad_(True)

@@ -47,7 +47,7 @@ class DiversifiedOutlierExposure(Method):
     def extrapolate(self, net: nn.Module, outliers: Tensor, start: Tensor) -> Tensor:
         """The outliers moved inside their eps ball to where the network's prediction is farthest from uniform.
 
-        `start` is how far each pixel is moved at first.
+        `start` is the initial shift of each pixel.
         """
         size = self.eps / 4 if self.step_size is None else self.step_size
         moved = (outliers + start).clamp(0, 1)
@@ -64,7 +64,7 @@ class DiversifiedOutlierExposure(Method):
 
 
 def noise(images: Tensor, count: int, eps: float) -> Tensor:
-    """Uniformly random points of the eps ball for so many images of this size and memory layout."""
+    """Uniformly random points of the eps ball for `count` images of this size and memory layout."""
     last = images.is_contiguous(memory_format=torch.channels_last)
     layout = torch.channels_last if last else torch.contiguous_format
     shape = (count, *images.shape[1:])

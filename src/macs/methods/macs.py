@@ -11,8 +11,8 @@ with a_i, b_j the largest softmax probabilities of ID images and outliers, and W
 At m = 0 the `margin` variant is outlier exposure. `reduction="paper"` divides the double sum by N alone, as Eq. 3 is
 printed; MCD then exceeds any margin almost at once and the term vanishes.
 
-Probabilities saturate: two outliers of confidence 0.9999 and 0.99 are nearly equal to MCD. Our extension `on` puts the
-margin on a quantity s that does not, higher for ID as well:
+Probabilities saturate: to MCD, outliers of confidence 0.9999 and 0.99 are nearly the same. Our extension `on` puts the
+margin on a quantity s that does not saturate, and that is higher for ID as well:
 
     confidence  s = max_k p_k                          the paper's, in [1/K, 1]
     energy      s = logsumexp(z)                       the negative free energy

@@ -62,7 +62,10 @@ def mixup(images: Tensor, outliers: Tensor, lam: float) -> Tensor:
 
 
 def cutmix(images: Tensor, outliers: Tensor, lam: float, y: int, x: int) -> tuple[Tensor, float]:
-    """Paste one patch of every outlier around (x, y); the border may cut it off, so lam is returned as what is left."""
+    """Paste a patch of every outlier around (x, y), and return lam as the share of the image that is left.
+
+    That share is larger than the given lam if the border cuts the patch off.
+    """
     height, width = images.shape[-2:]
     cut_height, cut_width = int(height * math.sqrt(1 - lam)), int(width * math.sqrt(1 - lam))
     top, bottom = max(y - cut_height // 2, 0), min(y + cut_height // 2, height)

@@ -7,8 +7,8 @@ is measured on the first training batch under the starting network; the authors 
 0.9486 on CIFAR-10.
 
 The sums run over the batch, as in the authors' code: other batch sizes then need other weights. With
-`reduction="mean"` both terms are means, and batches of N_in images and N_out outliers have the same loss with N_in and
-N_out times the weights.
+`reduction="mean"` both terms are means; to get the same loss on batches of N_in images and N_out outliers, multiply the
+weights by N_in and N_out.
 
 Papadopoulos, Rajati, Shaikh, Wang: Outlier Exposure with Confidence Control for Out-of-Distribution Detection,
 Neurocomputing 2021.

@@ -94,7 +94,7 @@ class Ranked:
         )
 
     def fpr(self, percent: int) -> float:
-        """Share of negatives flagged when `percent` of the positives are; in integers, since 0.95 is not a float."""
+        """Share of negatives flagged when `percent` of the positives are; in integers, since no float is 0.95."""
         low, high, n = self.positive, self.negative, len(self.positive)
         threshold = low[(percent * n + 99) // 100 - 1]
         if self.fpr_rule == "nearest":

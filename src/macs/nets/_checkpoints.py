@@ -46,7 +46,7 @@ class WeightsLabel:
     dropout: float | None = None
     class_names: tuple[str, ...] = ()
     preparation: Preparation | None = None  # of our own networks, and of users' networks that have one
-    config: dict[str, Any] | None = None  # of networks that their name alone does not build
+    config: dict[str, Any] | None = None  # for networks that cannot be built from their name alone
     format: str = FORMAT
     version: int = VERSION
 
@@ -107,13 +107,13 @@ def load(
     """A network with the weights of a file, or of the file in a run folder; every tensor must fit.
 
     Accepts our .safetensors, which record name, classes and preparation, and state dicts in .pt, .pth, .ckpt, .bin or
-    .safetensors files, as the authors of OE, energy_ood, margin_ood and OpenOOD publish them, and other libraries.
+    .safetensors files, as other libraries and the authors of OE, energy_ood, margin_ood and OpenOOD publish them.
     State dicts do not say how their inputs were normalised; give `normalisation`, as a name from `nets.NORMALISATIONS`
     or a `Normalisation`, or `preparation`.
 
     For a network of another library, such as "timm/resnet50", the path may be "pretrained": the library then downloads
-    its own weights. If a library's weights are for other classes, their last layer is replaced by one that is drawn
-    from `seed`.
+    its own weights. If a library's weights are for other classes, the last layer is replaced by a random one, drawn
+    with `seed`.
     """
     if _is_word(path) and (in_library := library_of(name or "")):
         adapter, model = in_library
@@ -159,7 +159,7 @@ def load(
     fill(target, state)
     if isinstance(net, LibraryNet) and replaced is not None:
         net.draw_head(seed)
-        tell(f"{path} has no last layer for {classes} classes, so that of {name} starts at random.")
+        tell(f"{path} has no last layer for {classes} classes, so the last layer of {name} starts at random.")
     remember_origin(net, source, None if replaced is None else seed)
     if isinstance(net, Net) and not normalised and label.name is None and net.public_normalisation is None:
         warn(
@@ -187,7 +187,7 @@ def recorded_preparation(path: str | Path) -> Preparation | None:
 
 
 def _is_word(path: str | Path) -> bool:
-    """Whether this is the word for a library's own weights, and no file."""
+    """Whether this is the word that stands for a library's own weights, and not a file."""
     return str(path) == PRETRAINED and kind_of(user_path(path)) is None
 
 

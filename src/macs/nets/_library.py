@@ -27,7 +27,7 @@ State = dict[str, Tensor]
 class LibraryNet(Net):
     """A module of another library behind our normalisation; its last linear layer is the head.
 
-    A subclass is built with the library's name of the model, then `classes`, `size` (the edge of the images; None: the
+    A subclass is built with the library's name for the model, then `classes`, `size` (the edge of the images; None: the
     model's own) and perhaps `config` as keywords.
     """
 
@@ -79,7 +79,7 @@ class LibraryNet(Net):
         return logits
 
     def translated(self, state: State) -> State:
-        """The weights of a public file by the names of the module's parameters."""
+        """The weights of a public file under the names of the module's parameters."""
         return state
 
     def with_new_head(self, state: State) -> State | None:
@@ -117,7 +117,7 @@ def library(package: str, extra: str) -> Any:
 
 @contextmanager
 def torchvision_fits(user: str) -> Iterator[None]:
-    """A guard around what imports torchvision: one that was built for another torch is named as the cause."""
+    """A guard around imports of torchvision: the error says so if it was built for another torch."""
     try:
         yield
     except MacsError as error:
@@ -133,7 +133,7 @@ def torchvision_fits(user: str) -> Iterator[None]:
 
 
 class NoShapes(MacsError):
-    """A library computes with weights while it builds a network, so that none can be built on the meta device."""
+    """The library computes with weights while it builds a network, so it cannot build one on the meta device."""
 
 
 @contextmanager
@@ -171,7 +171,7 @@ def downloading(name: str, what: str) -> Iterator[None]:
 def usable_preparation(
     name: str, size: Sequence[int], resize: int, interpolation: str, mean: Sequence[float], std: Sequence[float]
 ) -> Preparation:
-    """The values of a library's own configuration as a Preparation; what macs cannot do is an error."""
+    """The values of a library's own configuration as a Preparation; an error if macs cannot do the same."""
     if len({*size}) != 1:
         raise MacsError(f"{name} takes images of {' x '.join(map(str, size))} pixels, but macs prepares squares only.")
     values = {"size": size[0], "resize": resize, "interpolation": interpolation, "mean": [*mean], "std": [*std]}

@@ -37,8 +37,8 @@ def build(
 ) -> nn.Module:
     """A network with new random weights; by default it has its authors' dropout and preparation.
 
-    `preparation` says how pictures become pixels for it; its mean and std count unless `normalisation` is given. By
-    default they are "oe" for our own networks. `config` is that of a network that has one beside its name.
+    `preparation` says how pictures become pixels for it; its mean and std apply unless `normalisation` is given. By
+    default they are "oe" for our own networks. `config` is for networks that need one besides their name.
     """
     if not isinstance(name, str):
         raise MacsError(f"A network must be named by a string, not by a value of type {type(name).__name__}.")
@@ -87,7 +87,7 @@ def _check_classes(classes: object) -> None:
 
 
 def library_of(name: str) -> tuple[type[LibraryNet], str] | None:
-    """The adapter of a name such as "timm/resnet50", and the library's own name of the model; None for other names."""
+    """The adapter of a name such as "timm/resnet50", and the library's name for the model; None for other names."""
     family, slash, model = name.partition("/")
     if not slash or ":" in name:
         return None

@@ -86,7 +86,7 @@ class Net(nn.Module):
     examples: ClassVar[tuple[str, ...]] = ()  # names that `available` lists
     public_names: ClassVar[dict[str, str]] = {}  # parts of names in public checkpoints -> ours
     public_normalisation: ClassVar[str | None] = USUAL  # of public checkpoints; None if they differ
-    config: dict[str, Any] | None = None  # what else than its name builds it
+    config: dict[str, Any] | None = None  # what is needed besides its name to build it
     guarded: ClassVar[bool] = False  # whether its code is not ours, so that its errors must become MacsErrors
     fc: nn.Linear
 
@@ -170,7 +170,7 @@ def name_of(net: nn.Module) -> str:
 
 
 def preparation_of(net: nn.Module) -> Preparation | None:
-    """The preparation that a network declares; a user's own need not, and then it is None."""
+    """The preparation that a network declares; None if it declares none, as a user's own may."""
     if isinstance(net, Net):
         return net.preparation
     declared = getattr(net, "preparation", None)
@@ -282,8 +282,8 @@ def features_of(net: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
 def through_head(net: nn.Module, pixels: Tensor) -> tuple[nn.Linear, Tensor, Tensor]:
     """The last linear layer, its N x D inputs (the features), and the N x K logits, from one pass.
 
-    Our networks define it, and so do those with timm's `forward_features`, `forward_head` and `get_classifier`. For any
-    other network it is the linear layer that ran last.
+    Our networks define this layer, and so do those with timm's `forward_features`, `forward_head` and `get_classifier`.
+    For any other network it is the linear layer that ran last.
     """
     if isinstance(net, Net):
         with running(net, pixels):

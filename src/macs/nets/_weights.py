@@ -10,7 +10,7 @@ from macs.data.spec import MEMORY
 
 
 class Origin(NamedTuple):
-    """Where weights came from, MEMORY if unknown; their hash; and the seed of random ones."""
+    """Where weights came from (MEMORY if unknown), their hash, and the seed if they are random."""
 
     source: str
     weights: str

@@ -31,7 +31,7 @@ class TorchvisionNet(LibraryNet):
             wrapped = _create(model, size, num_classes=classes)
         if getattr(wrapped, "aux_logits", False):
             raise MacsError(
-                f"torchvision/{model} has other outputs beside the logits in training; use timm's version of it."
+                f"torchvision/{model} has other outputs besides the logits in training; use timm's version of it."
             )
         super().__init__(f"torchvision/{model}", classes, wrapped, last_linear(wrapped), preparation)
 
@@ -53,7 +53,7 @@ class TorchvisionNet(LibraryNet):
 
 
 def _create(model: str, size: int | None, **options: Any) -> Any:
-    """A network as torchvision makes it. A vision transformer, whose images must have a certain size, is told it."""
+    """A network as torchvision makes it; a vision transformer is made for this size, since it cannot take others."""
     models, _ = _published(model)
     name = model.partition(".")[0]
     if size is not None and name.startswith("vit_"):

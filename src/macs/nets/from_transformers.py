@@ -1,7 +1,7 @@
 """Image classifiers of transformers: "hf/google/vit-base-patch16-224" on the Hugging Face hub, "hf/./mine" in a folder.
 
-A name alone does not build them: their configuration is on the hub or in the folder. So our files hold it as well, and
-can be loaded where there is neither.
+A name alone cannot build them: their configuration is on the hub or in the folder. So our files hold it as well, and
+can be loaded without either.
 
 Wolf et al.: Transformers: State-of-the-Art Natural Language Processing, EMNLP 2020.
 """
@@ -40,7 +40,7 @@ class TransformersNet(LibraryNet):
             if config is not None:
                 built_from = transformers.AutoConfig.for_model(**config)
             built_from.num_labels = classes
-            built_from.architectures = built_from.architectures or []  # transformers takes None for an error
+            built_from.architectures = built_from.architectures or []  # transformers treats None as an error
             if size is not None and hasattr(built_from, "image_size"):
                 built_from.image_size = size
             wrapped = transformers.AutoModelForImageClassification.from_config(built_from, trust_remote_code=False)
@@ -86,7 +86,7 @@ def _transformers() -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[Any]:
-    """transformers without its progress bars and reports, which `load` gives in a sentence of its own."""
+    """transformers without its progress bars and reports; `load` says what matters in one sentence."""
     transformers = _transformers()
     logging = transformers.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -28,7 +28,7 @@ class PaperScale:
     margins: tuple[float, ...] = MARGINS
     size: int = 32  # edge of the images, in pixels
     validation: int = 2000  # held-out ID images, and as many outliers, where a set has no validation split
-    limit: int = 0  # at most so many images of a validation or test set, spread over it; 0 means all
+    limit: int = 0  # at most this many images of a validation or test set, spread over it; 0 means all
     complete: bool = True  # whether missing data is an error rather than a gap in the table
 
     def ood_sets(self, id: str) -> dict[str, str]:

@@ -56,7 +56,7 @@ def draw(panel: Panel, epochs: "list[Epoch]") -> Chart:
         Curve(name, style, path(x_axis.at(numbers), y_axis.at(line)))
         for (name, line), style in zip(lines.items(), ("known", "s0"), strict=False)
     ]
-    kept = next((epoch.epoch for epoch in epochs[:-1] if epoch.kept), None)  # nothing is said of the last
+    kept = next((epoch.epoch for epoch in epochs[:-1] if epoch.kept), None)  # the last one needs no mention
     if kept:
         curves.append(Curve(f"epoch {kept}, which is kept", "limit", path([x_axis.at(kept)] * 2, [0, 1])))
     if panel.limit:

@@ -40,7 +40,7 @@ class Thresholds:
         return max(index for index, is_enough in enumerate(enough) if is_enough)
 
     def catching(self, percent: int) -> int:
-        """Index of the lowest threshold that catches `percent` of the unknown images, in the mean over the sets."""
+        """Index of the lowest threshold that catches `percent` of the unknown images, on average over the sets."""
         caught = 1 - self.shares[1:].mean(axis=0)
         return next((index for index, share in enumerate(caught) if share >= percent / 100), len(self.values) - 1)
 

@@ -21,7 +21,7 @@ from macs.serve.service import Service
 from macs.serve.settings import DEFAULT, ServeSettings
 from macs.serve.uploads import Refused
 
-Threshold = Annotated[float | None, Query(description="stands in for the calibrated thresholds")]
+Threshold = Annotated[float | None, Query(description="replaces the calibrated thresholds")]
 Keep = Annotated[float | None, Query(description="share of ID images to keep, above 0 and below 1")]
 
 
@@ -73,7 +73,7 @@ def create_app(
 def add_routes(app: FastAPI, service: Service) -> None:
     @app.post("/v1/predict", response_model=PredictAnswer, responses=FAILURES, openapi_extra=BODY, tags=["verdicts"])
     async def predict(request: Request, threshold: Threshold = None, keep: Keep = None) -> Response:
-        """Judge images: those of one request share its threshold. An image that cannot be read gets a reason."""
+        """Judge images: those of one request share its threshold. An unreadable image gets a reason instead."""
         return answered(await service.predict(request, threshold, keep))
 
     @app.get("/v1/detector", response_model=DetectorAnswer, tags=["verdicts"])
@@ -83,7 +83,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/drift", response_model=DriftAnswer, tags=["operation"])
     async def drift() -> Response:
-        """Whether the images of late are still such as the detector was calibrated on."""
+        """Whether recent images are still like those that the detector was calibrated on."""
         test = service.metrics.drift
         return answered(dict.fromkeys(("alarm", "evidence", "images")) if test is None else test.state())
 
@@ -153,15 +153,15 @@ def add_pages(app: FastAPI) -> None:
     """The page, and the documentation of the routes; neither loads anything from elsewhere."""
     folder = files("macs.serve") / "page"
     kinds = {"index.html": "text/html", "app.js": "text/javascript", "style.css": "text/css", "docs.css": "text/css"}
-    found = {"docs.css": DOCS_STYLE.encode()}
+    contents = {"docs.css": DOCS_STYLE.encode()}
     for name in kinds:
         with suppress(FileNotFoundError):
-            found[name] = (folder / name).read_bytes()
+            contents[name] = (folder / name).read_bytes()
 
     def page(name: str) -> Response:
-        if name not in found:
+        if name not in contents:
             raise Refused(404, "There is nothing here; /docs lists what there is.")
-        return Response(found[name], media_type=kinds[name], headers={"cache-control": "no-cache"})
+        return Response(contents[name], media_type=kinds[name], headers={"cache-control": "no-cache"})
 
     @app.get("/", include_in_schema=False)
     async def index() -> Response:

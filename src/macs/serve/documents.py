@@ -151,5 +151,5 @@ th, td { text-align: left; vertical-align: top; padding: 0.25rem 1rem 0.25rem 0;
 
 
 def docs_page(document: dict[str, Any]) -> str:
-    """The document for people."""
+    """The OpenAPI document as a page for people."""
     return Environment(autoescape=True, trim_blocks=True).from_string(PAGE).render(document)

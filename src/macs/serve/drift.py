@@ -7,9 +7,9 @@ sooner or later. So an image is ranked among the n calibration images *and* all 
     u_t = (#{i : c_i <= c(x_t)} + #{s < t : p_s < p_t} + U_t (1 + #{s < t : p_s = p_t})) / (n + t),    U_t uniform.
 
 If calibration images and stream are exchangeable and no two confidences are equal, the ranks u_1, u_2, ... are
-independent and uniform (Vovk et al.). Where confidences are equal, p-values count all equals as below, so that u_t can
-only be larger than such a uniform rank. With one threshold per class an image ranks among those predicted as its class,
-and all of this still holds.
+independent and uniform (Vovk et al.). Where confidences are equal, p-values count all equal ones as below, so that u_t
+can only be larger than such a uniform rank. With one threshold per class an image ranks among those predicted as its
+class, and all of this still holds.
 
 **Bets.** If a share a of the images were to fall among the lowest q of ranks, the likelihood ratio against uniform
 ranks would be
@@ -17,7 +17,7 @@ ranks would be
     f(u) = (1 - a) + a [u <= q] / q,
 
 which has mean 1 for a uniform u and never rises with u. Nobody knows a and q, so K pairs of them bet side by side; nor
-does anybody know when the change comes, so each pair bets 1 anew on every image (Shiryaev-Roberts):
+does anybody know when the change comes, so each pair bets another 1 on every image (Shiryaev-Roberts):
 
     R_t = (R_(t-1) + 1) f(u_t),   R_0 = 0,      evidence_t = rate * (mean of R_t over the K),      alarm: evidence >= 1.
 
@@ -47,7 +47,7 @@ from macs.core.settings import Span
 RATE = 1e-8  # false alarms per image: at one image per second, one in three years
 SHARES = (0.03, 0.1, 0.3, 0.8)  # a
 LOWEST = (0.01, 0.05, 0.1, 0.2, 0.4)  # q
-CHUNK = 64  # images that are computed together; products of so many bets do not overflow
+CHUNK = 64  # images that are computed together; products of this many bets do not overflow
 EARLIER = np.tril(np.ones((CHUNK, CHUNK), bool), -1)  # [t, s]: whether s came before t
 
 
@@ -58,14 +58,14 @@ class DriftTest:
     alarm ends the test; it stays until a new one is made.
     """
 
-    bets: ClassVar = tuple(product(SHARES, LOWEST))  # a and q of each; benchmarks/drift.py tells how they were chosen
+    bets: ClassVar = tuple(product(SHARES, LOWEST))  # a and q of each; benchmarks/drift.py shows how they were chosen
 
     def __init__(
         self, calibration_images: int | Sequence[int], *, false_alarm_rate: float = RATE, seed: int = 0
     ) -> None:
         sizes = [calibration_images] if isinstance(calibration_images, int) else list(calibration_images)
         if not sizes or min(sizes) < 0 or not sum(sizes):
-            raise MacsError("A drift test needs a detector that kept its calibration confidences; calibrate it anew.")
+            raise MacsError("A drift test needs a detector that kept its calibration confidences; calibrate it again.")
         self.false_alarm_rate = Span(0, 1, open="both").hold("The false-alarm rate per image", false_alarm_rate)
         self.images = 0
         self.evidence = 0.0  # at 1 the alarm is raised
@@ -80,7 +80,7 @@ class DriftTest:
         return self.alarm_after is not None
 
     def update(self, p_values: ArrayLike, labels: ArrayLike | None = None) -> None:
-        """Take in further images in the order in which they came.
+        """Add further images in the order in which they came.
 
         `labels` are the predicted classes, which matter only where there is one threshold per class.
         """
@@ -97,7 +97,7 @@ class DriftTest:
             self.images += len(p[chunk])
 
     def state(self) -> dict[str, Any]:
-        """What a log line or a metric says of it."""
+        """The values that a log line or a metric reports."""
         return {
             "alarm": self.alarm,
             "alarm_after": self.alarm_after,
@@ -121,14 +121,14 @@ class DriftTest:
         """u of each image; `below` is the number of calibration images that are no more confident."""
         ranks, chance = np.empty(len(below)), self._random.random(len(below))
         for group in np.unique(groups):
-            mine = groups == group
-            places, seen = below[mine], self._seen[group]
+            members = groups == group
+            places, seen = below[members], self._seen[group]
             before, count = seen.cumsum(), len(places)
             in_chunk = EARLIER[:count, :count]
             lower = before[places] - seen[places] + (in_chunk & (places < places[:, None])).sum(axis=1)
             equal = seen[places] + (in_chunk & (places == places[:, None])).sum(axis=1)
             total = self._sizes[group] + before[-1] + np.arange(1, count + 1)
-            ranks[mine] = (places + lower + chance[mine] * (1 + equal)) / total
+            ranks[members] = (places + lower + chance[members] * (1 + equal)) / total
             np.add.at(seen, places, 1)
         return ranks
 

@@ -46,8 +46,8 @@ HEADERS = [
     (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
 ]
 OPEN = {"/", "/healthz", "/readyz", "/docs", "/openapi.json", "/v2/health/live", "/v2/health/ready"}  # without a key
-KEY = "MACS_API_KEY"  # holds the key, where no file does
-PAGE = "/page/"  # likewise
+PAGE = "/page/"  # and everything below it
+KEY = "MACS_API_KEY"  # holds the key, unless a file does
 IDENTIFIER = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 GONE = 499  # the status in log and metrics of a request whose client hung up
 
@@ -60,7 +60,7 @@ class ClientGone(Exception):
 
 @dataclass
 class Visit:
-    """One request, as the log will tell of it."""
+    """One request, as it will be logged."""
 
     request_id: str
     started: float = field(default_factory=time.perf_counter)
@@ -87,8 +87,8 @@ class Gate:
             await self.app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        told = headers.get(b"x-request-id", b"")
-        visit = Visit(told.decode() if IDENTIFIER.fullmatch(told) else secrets.token_hex(8))
+        given_id = headers.get(b"x-request-id", b"")
+        visit = Visit(given_id.decode() if IDENTIFIER.fullmatch(given_id) else secrets.token_hex(8))
         scope["macs.visit"] = visit
         self.accepted += 1
         try:
@@ -110,7 +110,7 @@ class Gate:
                 await refuse(scope, send, Refused(500, "The service failed on this request; its log says why."))
 
     def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """Refuse what needs no look at the body."""
+        """Refuse what can be refused without the body."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if self._key is not None and path not in OPEN and not path.startswith(PAGE):
             bearer = headers.get(b"authorization", b"")
@@ -124,14 +124,14 @@ class Gate:
         if length.isdigit() and int(length) > self.settings.max_bytes:
             raise self.too_large()
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise Refused(415, "Compressed bodies are not read; send the body as it is.")
+            raise Refused(415, "Compressed bodies are not read; send the body uncompressed.")
         try:
             self.pipeline.check_room()
         except Overloaded as overload:
             raise busy(overload) from None
 
     async def body(self, receive: Receive) -> bytes:
-        """The body of a request, within the limits; the caller says `release(len(body))` when it is done with it."""
+        """The body of a request, within the limits; the caller calls `release(len(body))` when it is done with it."""
         body = Body(self)
         try:
             async with asyncio.timeout(self.settings.timeout):
@@ -220,12 +220,12 @@ CLOSE = {"Connection": "close"}  # what is left of the body is not read
 
 
 def busy(overload: Overloaded) -> Refused:
-    sentence = f"Too many images wait; try again in {overload.retry_after} s."
+    sentence = f"Too many images are waiting; try again in {overload.retry_after} s."
     return Refused(429, sentence, {"Retry-After": str(overload.retry_after)})
 
 
 def key_of_clients(file: Path | None = None) -> str | None:
-    """The key that clients must send; None where there is none. A file that holds nothing is a mistake."""
+    """The key that clients must send; None where there is none. An empty file is a mistake."""
     if file is None:
         key = os.environ.get(KEY)
         where = f"${KEY}"
@@ -238,7 +238,7 @@ def key_of_clients(file: Path | None = None) -> str | None:
 
 
 def digest(key: bytes) -> bytes:
-    """Of equal length for every key, so that comparing takes equal time."""
+    """A hash, of the same length for every key, so that every comparison takes the same time."""
     return hashlib.sha256(key).digest()
 
 

@@ -2,7 +2,7 @@
 
 A request has one input, and asks for any of the outputs:
 
-    images   UINT8  [N, H, W, 3]   raw RGB pixels; of another size than the network's, they are resized and cropped
+    images   UINT8  [N, H, W, 3]   raw RGB pixels, resized and cropped if they have another size than the network's
     files    BYTES  [N]            image files; in JSON, base64
 
 With the binary extension, the header Inference-Header-Content-Length says where the JSON ends and the tensors begin. A
@@ -77,27 +77,27 @@ def metadata(served: Served) -> dict[str, Any]:
 def parse(body: bytes, header_length: str | None, most: int, most_pixels: int) -> Asked:
     """The request in a body; Refused says what is wrong with any other."""
     text, tensors = split(body, header_length)
-    told = loaded(text)
-    if not isinstance(told, dict) or not isinstance(told.get("inputs"), list) or len(told["inputs"]) != 1:
+    content = loaded(text)
+    if not isinstance(content, dict) or not isinstance(content.get("inputs"), list) or len(content["inputs"]) != 1:
         raise Refused(422, "An inference request has one input in `inputs`: images (UINT8) or files (BYTES).")
-    tensor, parameters = told["inputs"][0], table(told.get("parameters"), "parameters")
+    tensor, parameters = content["inputs"][0], table(content.get("parameters"), "parameters")
     name, shape, raw = describe(tensor, tensors, most)
     if name == "images":
         images: list[Pixels] | list[Upload] = pixels_of(tensor, shape, raw, most_pixels)
     else:
-        images = [Upload(None, content) for content in files_of(tensor, shape, raw)]
-    identifier = told.get("id")
+        images = [Upload(None, file) for file in files_of(tensor, shape, raw)]
+    identifier = content.get("id")
     if not isinstance(identifier, str | None):
         raise Refused(422, "id must be a text.")
     settings = {key: parameters[key] for key in SETTINGS if parameters.get(key) is not None}
     for key, value in settings.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300:
             raise Refused(422, f"parameters.{key} must be a number.")
-    return Asked(identifier, images, wanted(told.get("outputs"), parameters), settings)
+    return Asked(identifier, images, wanted(content.get("outputs"), parameters), settings)
 
 
 def split(body: bytes, header_length: str | None) -> tuple[bytes, bytes | None]:
-    """The JSON of a body, and the bytes behind it; None where there is no binary part."""
+    """The JSON of a body, and the bytes after it; None where there is no binary part."""
     if header_length is None:
         return body, None
     if not header_length.isdecimal() or not header_length.isascii() or len(header_length) > 12:
@@ -138,7 +138,7 @@ def describe(tensor: Any, tensors: bytes | None, most: int) -> tuple[str, list[i
         raise Refused(422, f"{name} has both data and binary_data_size; give one of them.")
     if tensors is None or type(length) is not int or length != len(tensors):
         there = f"there are {len(tensors)} bytes" if tensors else "there is nothing"
-        raise Refused(400, f"binary_data_size of {name} is {str(length)[:20]}, and {there} behind the JSON.")
+        raise Refused(400, f"binary_data_size of {name} is {str(length)[:20]}, and {there} after the JSON.")
     return name, shape, tensors
 
 
@@ -169,7 +169,7 @@ def files_of(tensor: dict[str, Any], shape: list[int], raw: bytes | None) -> lis
         try:
             contents = [base64.b64decode(value, validate=True) for value in values]  # type: ignore[union-attr]
         except (TypeError, binascii.Error, ValueError):
-            raise Refused(422, "data of files must be a list of texts in base64.") from None
+            raise Refused(422, "data of files must be a list of strings in base64.") from None
     else:
         contents = elements(raw)
     if len(contents) != shape[0]:
@@ -190,17 +190,18 @@ def elements(raw: bytes) -> list[bytes]:
 
 
 def wanted(outputs: Any, parameters: dict[str, Any]) -> dict[str, bool]:
-    """The names of the outputs that are asked for, all where none is, and whether each is to be binary."""
+    """The names of the requested outputs (all, if none is named), and whether each is to be binary."""
     binary = parameters.get("binary_data_output") is True
     if not outputs:
         return dict.fromkeys(OUTPUTS, binary)
-    found = {}
+    requested = {}
     for output in outputs if isinstance(outputs, list) else [None]:
         name = output.get("name") if isinstance(output, dict) else None
         if not isinstance(output, dict) or not isinstance(name, str) or name not in OUTPUTS:
             raise Refused(422, f"An output must be one of {', '.join(OUTPUTS)}.")
-        found[name] = table(output.get("parameters"), f"outputs.{name}.parameters").get("binary_data", binary) is True
-    return found
+        options = table(output.get("parameters"), f"outputs.{name}.parameters")
+        requested[name] = options.get("binary_data", binary) is True
+    return requested
 
 
 def answer(asked: Asked, served: Served, columns: dict[str, list[Any]]) -> tuple[bytes, int | None]:
@@ -215,13 +216,13 @@ def answer(asked: Asked, served: Served, columns: dict[str, list[Any]]) -> tuple
         else:
             output["data"] = values
         outputs.append(output)
-    told = {"model_name": served.name, "model_version": VERSION, "outputs": outputs}
-    text = json.dumps(told if asked.id is None else told | {"id": asked.id}, allow_nan=False).encode()
+    content = {"model_name": served.name, "model_version": VERSION, "outputs": outputs}
+    text = json.dumps(content if asked.id is None else content | {"id": asked.id}, allow_nan=False).encode()
     return text + b"".join(tail), len(text) if tail else None
 
 
 def encoded(kind: str, values: list[Any]) -> bytes:
-    """A tensor in its binary form; a number that there is not is NaN."""
+    """A tensor in its binary form; a missing number becomes NaN."""
     if kind == "BYTES":
         texts = [value.encode() for value in values]
         return b"".join(struct.pack("<I", len(text)) + text for text in texts)

@@ -31,7 +31,7 @@ class Lines(logging.StreamHandler[TextIO]):
 
 
 def write_log(level: str = "info") -> None:
-    """Write the service's log, and what uvicorn has to say of the requests that it refuses."""
+    """Write the service's log, and uvicorn's messages about requests that it refuses."""
     handler = Lines(sys.stderr)
     handler.setFormatter(JsonLines())
     for name, least in (("macs.serve", level.upper()), ("uvicorn.error", "WARNING")):

@@ -45,7 +45,7 @@ class SlidingShare:
         self._buckets[-1][2] += ood
 
     def over(self, seconds: int) -> float:
-        """The share of the images of the last so many seconds that were OOD; NaN if there were none."""
+        """The share of OOD images in the last `seconds` seconds; NaN if there were no images."""
         first = int(self._clock()) - seconds
         images = ood = 0
         for second, more, of_them in reversed(self._buckets):
@@ -91,7 +91,7 @@ class Metrics:
         self.on_detector(served)
 
     def on_detector(self, served: Served) -> None:
-        """Another detector has other p-values: the drift test begins anew."""
+        """Another detector has other p-values, so the drift test starts again."""
         before, self._served = self._served, served
         if before is not None and before.runtime.sha256 == served.runtime.sha256:
             return
@@ -109,7 +109,7 @@ class Metrics:
             self._test(self.drift, answers)
 
     def _test(self, drift: DriftTest, answers: RankedAnswers) -> None:
-        """Tell the drift test of further images; its failure must not cost anybody a verdict."""
+        """Give the drift test further images; if it fails, the verdicts must not be lost."""
         before = drift.alarm
         try:
             drift.update(answers.p_values, answers.predictions)

@@ -3,7 +3,7 @@
     serve.run(application("/models/detector.onnx", max_replicas=8))               # in Python
     serve run macs.serve.on_ray:build path=/models/detector.onnx max_replicas=8   # in a shell
 
-The application is built inside each replica: the session of ONNX Runtime that it holds cannot be sent to one.
+The application is built inside each replica, because its ONNX Runtime session cannot be sent there.
 """
 
 import tempfile
@@ -20,7 +20,7 @@ from macs.serve.logs import write_log
 from macs.serve.settings import DEFAULT, ServeSettings
 
 NAME = "macs"  # of the deployment
-REPLICAS = 4  # at most, unless told otherwise
+REPLICAS = 4  # at most, by default
 
 
 def application(
@@ -75,7 +75,7 @@ def replica_app(where: str, threads: int, settings: ServeSettings, api_key: str 
 
 
 class Wanted(BaseModel, extra="forbid"):
-    """What `serve run` and Ray's configuration files may say."""
+    """The arguments of `serve run` and of Ray's configuration files."""
 
     path: str
     threads: int = 1

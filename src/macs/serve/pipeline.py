@@ -1,9 +1,9 @@
-"""Pipeline: threads decode images, and one thread runs the network on as many of them as wait for it.
+"""Pipeline: threads decode images, and one thread runs the network on those that wait for it.
 
     submit ──▶ decoders (threads) ──▶ waiting ──▶ network (one thread) ──▶ the event loop, which answers
 
-While the network is busy, images gather; when it is free, it takes those that are there, up to the largest batch. So
-batches grow with the load, and a single image waits for nobody, unless a delay lets it wait for others.
+While the network is busy, images gather; when it is free, it takes those that have gathered, up to the largest batch.
+So batches grow with the load, and a single image does not wait for others unless a delay is set.
 
 At most `queue` images are inside: from the moment a request is accepted until it is answered.
 """
@@ -35,7 +35,7 @@ log = logging.getLogger("macs.serve")
 
 
 class Overloaded(Exception):
-    """The queue is full; it may have room again after so many seconds."""
+    """The queue is full; it may have room again after `retry_after` seconds."""
 
     def __init__(self, retry_after: int) -> None:
         super().__init__(retry_after)
@@ -47,14 +47,14 @@ class Broken(Exception):
 
 
 class Watcher(Protocol):
-    """Whoever counts and measures; called in the event loop."""
+    """Counts and measures; called in the event loop."""
 
     def on_batch(self, served: Served, answers: RankedAnswers, seconds: float, waits: Sequence[float]) -> None: ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One image: a row of what the network said, or the reason why there is none."""
+    """One image: its row in the network's answers, or the reason why there is none."""
 
     answers: RankedAnswers | None = None
     row: int = 0
@@ -75,7 +75,7 @@ class Ticket:
 
     @property
     def dropped(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether nobody waits for the answer any more."""
         return self.future.done()
 
     def settle(self, place: int, outcome: Outcome) -> None:
@@ -83,7 +83,7 @@ class Ticket:
         self.outcomes[place] = outcome
         self.left -= 1
         if not self.left and not self.future.done():
-            self.future.set_result([each for each in self.outcomes if each is not None])
+            self.future.set_result([settled for settled in self.outcomes if settled is not None])
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
@@ -129,7 +129,7 @@ class Pipeline:
         self._decoders.shutdown(cancel_futures=True)
 
     def check_room(self, images: int = 1) -> None:
-        """Raise Overloaded if so many more cannot enter."""
+        """Raise Overloaded if there is no room for this many more."""
         if self.inside + images > self.queue:
             raise Overloaded(math.ceil(max(1.0, self.inside * self.seconds_per_image)))
 

@@ -1,6 +1,6 @@
-"""What the service answers, as it stands in its OpenAPI document.
+"""The service's answers, as its OpenAPI document describes them.
 
-The fields are the contract with the page and other clients: they may grow, and none is renamed or taken away.
+The fields are the contract with the page and other clients: new ones may be added, but none is renamed or removed.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ImageVerdict(BaseModel):
-    """What the detector says of one image."""
+    """The detector's verdict on one image."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -70,7 +70,7 @@ class DetectorAnswer(BaseModel):
 
 
 class DriftAnswer(BaseModel):
-    """Whether recent p-values are still those of ID images; null everywhere where the detector has none."""
+    """Whether recent p-values are still those of ID images; all fields are null if the detector has no p-values."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -1,4 +1,4 @@
-"""Served: a detector in memory, as requests find it; and how it is loaded from its file, without torch."""
+"""Served: a detector in memory, ready for requests; and how it is loaded from its file, without torch."""
 
 import subprocess
 import sys
@@ -38,16 +38,16 @@ class Source:
     def signature(self) -> tuple[int, int, int] | None:
         """What changes when the file does; None while there is no file."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
     def load(self) -> "Served":
         """The detector, which has judged an image once, so that the first request is as fast as the next."""
         path = input_file(self.path, "detector", "make one with: macs calibrate, then macs export")
         if path.suffix not in (".onnx", ".safetensors"):
-            raise MacsError(f"{path} is no detector file: those end in .onnx (macs export) or .safetensors.")
+            raise MacsError(f"{path} is not a detector file: those end in .onnx (macs export) or .safetensors.")
         if path.suffix == ".onnx" and (self.net or self.score):
             raise MacsError(f"{path} holds its network and score; leave --net and --score out.")
         if path.suffix == ".onnx":
@@ -82,14 +82,14 @@ class Served:
         return self.runtime.size
 
     def most(self, batch: int) -> int:
-        """Images in a batch, where so many are wanted: fewer if they are large."""
+        """The size of a batch: `batch`, or less if images are large."""
         return min(batch, batch_at(self.size))
 
     def ask(self, batch: NDArray[np.uint8]) -> RankedAnswers:
         return run(self.runtime.session, batch)
 
     def thresholds(self, threshold: float | None = None, keep: float | None = None) -> NDArray[np.float32]:
-        """The calibrated thresholds, one for all, or those that keep another share of ID images."""
+        """The calibrated thresholds, or a given one for all images, or those that keep another share of ID images."""
         if threshold is not None and keep is not None:
             raise MacsError("A threshold and a share to keep are two ways to judge; give one of them.")
         if threshold is not None:
@@ -112,8 +112,8 @@ class Served:
                 f"and there are {min(sizes)}; keep less."
             )
         starts = np.cumsum(sizes) - sizes
-        found: NDArray[np.float32] = reference.confidences[starts + ranks - 1]
-        return found.reshape(self.values.shape)
+        values: NDArray[np.float32] = reference.confidences[starts + ranks - 1]
+        return values.reshape(self.values.shape)
 
     def describe(self, settings: ServeSettings) -> dict[str, Any]:
         """The answer of /v1/detector, with the facts that `macs inspect` reports."""
@@ -152,11 +152,11 @@ def export_apart(detector: Path, exported: Path, net: str | None, score: str | N
 
 
 def complaint(lines: Sequence[str]) -> str:
-    """The sentence of a command that failed."""
+    """The error message of a command that failed."""
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     return (errors or [line for line in lines if line.strip()] or ["it ended without a reason."])[-1][:500]
 
 
 def quiet_pillow() -> None:
-    """Pillow warns of broken images as it meets them; the answers say why."""
+    """Silence Pillow's warnings about broken images: the answers give the reasons."""
     warnings.filterwarnings("ignore", module="PIL")

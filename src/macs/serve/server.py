@@ -53,7 +53,7 @@ def unavailable(host: str, port: int, error: OSError) -> MacsError:
     reasons = {
         errno.EADDRINUSE: f"Port {port} of {host} is taken; name another with --port, or 0 for any that is free.",
         errno.EACCES: f"Port {port} needs more rights; name one above 1023 with --port.",
-        errno.EADDRNOTAVAIL: f"{host} is no address of this machine; use 127.0.0.1, or 0.0.0.0 for all.",
+        errno.EADDRNOTAVAIL: f"{host} is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all.",
     }
     return MacsError(reasons.get(error.errno or 0, f"Cannot listen at {host}, port {port}: {error.strerror}."))
 
@@ -66,7 +66,7 @@ def address_of(bound: socket.socket) -> str:
 def serve(
     app: FastAPI, bound: socket.socket, settings: ServeSettings, heard: Callable[[str], object] = lambda address: None
 ) -> None:
-    """Answer requests until a signal says to stop; `heard` is told the address once it answers there."""
+    """Answer requests until a signal says to stop; `heard(address)` is called once it answers there."""
     host, port = bound.getsockname()[:2]
     try:
         bound.listen(BACKLOG)
@@ -108,13 +108,13 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         if hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(signal.SIGHUP, lambda: self._keep(loop.create_task(self.service.watch.reload())))
-        addresses = [address_of(each) for each in sockets or []]
+        addresses = [address_of(bound) for bound in sockets or []]
         for address in addresses:
             self.heard(address)
         log.info("started", extra={"fields": {"addresses": addresses}})
 
     def _keep(self, task: "asyncio.Task[Any]") -> None:
-        self._task = task  # or it might be collected before it is done
+        self._task = task  # otherwise it might be garbage-collected before it is done
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.service.gate.draining and sig == signal.SIGINT:  # Ctrl-C for the second time
@@ -128,7 +128,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take in the connections that wait at the socket, which closing it would reset; answer all; end."""
+        """Accept the connections that wait at the socket, since closing it would reset them; answer all; end."""
         waiting = [connection for bound in sockets or [] for connection in waiting_at(bound)]
         for server in self.servers:
             server.close()
@@ -146,7 +146,7 @@ class Server(uvicorn.Server):
 
 
 def waiting_at(bound: socket.socket) -> Iterator[socket.socket]:
-    """The connections that the system has made and nobody has taken yet."""
+    """The connections that the system has made and nobody has accepted yet."""
     bound.setblocking(False)
     with suppress(OSError):
         while True:
@@ -190,7 +190,7 @@ class GuardedConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def shutdown(self) -> None:
-        """The service stops: a connection without a request is left open a little, for one may be on its way."""
+        """The service stops: an idle connection stays open a little longer, since a request may be on its way."""
         if self._idle:
             self.loop.call_later(LINGER_SECONDS, self._close_idle)
         else:

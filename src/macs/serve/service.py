@@ -1,4 +1,4 @@
-"""Service: the parts of one service, and what its routes do with them."""
+"""Service: the work behind the routes."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ from macs.serve.uploads import Refused
 from macs.serve.watch import Watch
 
 T = TypeVar("T")
-IN_LOOP = 2**16  # bytes of a body that are parsed at once; larger ones are parsed in a thread
+IN_LOOP = 2**16  # bytes of a body that are parsed in the event loop; larger ones are parsed in a thread
 
 
 class Service:
@@ -67,7 +67,7 @@ class Service:
         body = await self.gate.body(request.receive)
         try:
             content_type = request.headers.get("content-type", "")
-            sent = await beside(len(body), lambda: uploads.parse(content_type, body, self.settings.max_images))
+            sent = await parsed(len(body), lambda: uploads.parse(content_type, body, self.settings.max_images))
             outcomes = await self.judge(request, served, sent)
         finally:
             self.gate.release(len(body))
@@ -82,7 +82,7 @@ class Service:
         body = await self.gate.body(request.receive)
         try:
             length, limits = request.headers.get(inference.HEADER), self.settings
-            asked = await beside(len(body), lambda: inference.parse(body, length, limits.max_images, limits.max_pixels))
+            asked = await parsed(len(body), lambda: inference.parse(body, length, limits.max_images, limits.max_pixels))
             given = {"threshold": threshold, "keep": keep} | asked.settings
             tau = thresholds(served, **given)
             outcomes = await self.judge(request, served, asked.images)
@@ -135,7 +135,7 @@ class Service:
             watching.cancel()
 
     def record(self, request: Request, rows: list[dict[str, Any]]) -> str:
-        """Count the verdicts; returns the request's id."""
+        """Count the verdicts, and return the request's id."""
         visit: Visit = request.scope["macs.visit"]
         judged = [row for row in rows if "error" not in row]
         is_ood = [row["is_ood"] for row in judged]
@@ -156,9 +156,9 @@ def thresholds(served: Served, threshold: float | None, keep: float | None) -> N
         raise Refused(422, error.sentence) from None
 
 
-async def beside(size: int, work: Callable[[], T]) -> T:
-    """The result of work on so many bytes; in a thread if it would keep other requests waiting."""
-    return work() if size <= IN_LOOP else await asyncio.to_thread(work)
+async def parsed(size: int, parse: Callable[[], T]) -> T:
+    """A body of `size` bytes, parsed; in a thread if that would keep other requests waiting."""
+    return parse() if size <= IN_LOOP else await asyncio.to_thread(parse)
 
 
 def refuse_unknown(request: Request, *known: str) -> None:

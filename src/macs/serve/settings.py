@@ -19,7 +19,7 @@ class ServeSettings:
     """Milliseconds that an image may wait for others while the network has nothing to do."""
 
     queue: Annotated[int, Span(1, 1_000_000)] = 128
-    """Images that may be inside at once; a request beyond that is answered 429."""
+    """Images that may be in the service at once; a request beyond that is answered 429."""
 
     max_images: Annotated[int, Span(1, 100_000)] = 64
     """Images in one request."""

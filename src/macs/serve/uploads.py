@@ -4,7 +4,7 @@
     application/json        {"images": [{"name": "a.png", "base64": "..."}]}
     image/*, or application/octet-stream    one image
 
-The content type says only which of the forms it is. What an image is, its decoder finds out from its bytes.
+The content type only says which of the forms it is; a decoder finds an image's format in its bytes.
 """
 
 import base64
@@ -54,7 +54,7 @@ class Upload:
 
 
 def parse(content_type: str, body: bytes, most: int) -> list[Upload]:
-    """The images of a body, at most `most`; Refused if there are none, or if it has none of the forms."""
+    """The images of a body, at most `most`; Refused if there are none, or if its form is another."""
     kind, options = media_type(content_type)
     if kind == "multipart/form-data":
         uploads = from_multipart(body, options.get("boundary", ""), most)
@@ -173,7 +173,7 @@ def from_base64(image: Any, place: int) -> Upload:
 
 
 def loaded(body: bytes) -> Any:
-    """What a JSON body says."""
+    """The value in a JSON body."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -185,5 +185,5 @@ def too_many(most: int) -> Refused:
 
 
 def shown(name: str | None) -> str | None:
-    """A name as it is sent back: printable, and not endless."""
+    """A name as it is sent back: printable, and not too long."""
     return None if name is None else printable(name[:LONGEST])

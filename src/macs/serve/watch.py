@@ -14,14 +14,14 @@ class Watch:
     """Requests that were accepted before a reload are answered by the detector that they began with."""
 
     def __init__(self, source: Source, heard: Callable[[bool], None]) -> None:
-        """Load the detector; `heard` is told of every later attempt whether it succeeded."""
+        """Load the detector; `heard(succeeded)` is called after every later attempt."""
         self.source, self._heard = source, heard
         self._seen = source.signature()
         self.served: Served = source.load()
         self._loading = asyncio.Lock()
 
     async def reload(self) -> bool:
-        """Load the file again, beside the requests; whether that went well."""
+        """Load the file again, while requests go on; return whether that succeeded."""
         async with self._loading:
             self._seen = self.source.signature()
             try:
@@ -39,7 +39,7 @@ class Watch:
         return True
 
     async def run(self, interval: float) -> None:
-        """Look at the file every so many seconds, for ever. One that is missing, perhaps just now, is waited for."""
+        """Look at the file every `interval` seconds, for ever. A file that is missing is waited for."""
         while True:
             await asyncio.sleep(interval)
             signature = self.source.signature()

@@ -1,1 +1,1 @@
-"""The study: which method and which score, compared fairly on real images, from cells that stand in the repository."""
+"""The study: which method and which score, compared fairly on real images, from cells stored in the repository."""

@@ -1,6 +1,6 @@
 """A cell of the study: one training, measured on every set by every score, in two small files.
 
-    FOLDER/KEY.json    what the cell depends on, of which KEY is the hash; metrics per score and set; how it was made
+    FOLDER/KEY.json    what the cell depends on (KEY is its hash); metrics per score and set; how it was made
     FOLDER/KEY.npz     confidences of a few scores on the test sets, in half precision
 
 The trained network itself stays in a run folder of `macs.experiments.cells`, outside the repository.
@@ -67,7 +67,7 @@ class Record:
 
 @dataclass(frozen=True)
 class StudyCell(Cell):
-    """A training of the study. The key holds the loss's code and the sets that are measured, and not our version."""
+    """A training of the study. The key covers the loss's code and the measured sets, but not our version."""
 
     code: str = ""
     measured_on: str = ""
@@ -115,7 +115,7 @@ class Sets:
 def compute(cell: StudyCell, trial: Trial, sets: Sets, folder: Path, progress: bool = False) -> Record:
     """Train the cell, measure it, and write its two files.
 
-    What an interrupted training has left is not continued: the cost of such a cell would not be whole.
+    An interrupted training is not continued but begun again: otherwise the cost of the cell would be incomplete.
     """
     from macs.training.sources import Held
 
@@ -169,8 +169,8 @@ def measured(
     for score in SCORES:
         for name in (VALIDATION, *on.ood):
             id_images = held_out if name == VALIDATION else known
-            found = ood_metrics(id_images[score].confidences, answers[name][score].confidences)
-            table[score][name] = [round(found[metric], PLACES) for metric in METRICS]
+            values = ood_metrics(id_images[score].confidences, answers[name][score].confidences)
+            table[score][name] = [round(values[metric], PLACES) for metric in METRICS]
     record = Record(
         key=cell.key,
         trial=trial.as_dict(),
@@ -208,7 +208,7 @@ def _as_text(record: Record) -> str:
     """JSON with one line per score, so that a changed cell can be read in a diff."""
     values = asdict(record)
     scores = values.pop("scores")
-    lines = ",\n".join(f"  {json.dumps(score)}: {json.dumps(of)}" for score, of in scores.items())
+    lines = ",\n".join(f"  {json.dumps(score)}: {json.dumps(sets)}" for score, sets in scores.items())
     head = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in values.items())
     return f'{{\n{head},\n "scores": {{\n{lines}\n }}\n}}\n'
 
@@ -231,11 +231,11 @@ def confidences_in(folder: Path, key: str) -> dict[str, NDArray[np.float64]]:
             values = {name: saved[name].astype(np.float64) for name in saved.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile):
         raise MacsError(f"Cannot read {file}; restore it from the repository, or compute the cell again.") from None
-    return {name: 1 - found if name.endswith("/msp") else found for name, found in values.items()}
+    return {name: 1 - value if name.endswith("/msp") else value for name, value in values.items()}
 
 
 def records_in(folder: Path) -> list[Record]:
-    """All cells of a folder; a file that is no cell is an error."""
+    """All cells of a folder; a file that is not a cell is an error."""
     records = []
     for file in sorted(folder.glob("*.json")):
         try:

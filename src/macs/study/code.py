@@ -1,6 +1,6 @@
-"""A hash of the code that computes a method's loss, so that a changed loss is another cell, and only for its methods.
+"""A hash of the code that computes a method's loss, so that a changed loss makes new cells, but only for its methods.
 
-It covers the method's module, and of `macs.losses` and `macs.methods` the functions that the module uses, directly or
+It covers the method's module and the functions of `macs.losses` and `macs.methods` that the module uses, directly or
 through others. Comments, docstrings and layout do not count.
 """
 

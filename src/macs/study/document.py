@@ -14,7 +14,7 @@ BLOCK = re.compile(r"<!-- study: (?P<name>[\w-]+) -->\n.*?<!-- end -->", re.DOTA
 
 
 def refreshed(text: str, blocks: Mapping[str, str]) -> str:
-    """The document with what the cells say now between its markers."""
+    """The document with the present tables between its markers."""
 
     def block(match: re.Match[str]) -> str:
         name = match["name"]

@@ -1,4 +1,4 @@
-"""From cells to findings: per row the chosen settings, the metrics over seeds, and the differences to OE.
+"""From cells to findings: for each row the chosen settings, the metrics over seeds, and the differences from OE.
 
 Choices (settings, score, recommendation) read validation results alone; test results are only reported.
 """
@@ -20,13 +20,13 @@ GOAL = 0.7  # of OE's mean FPR95 with MSP
 
 @dataclass(frozen=True)
 class Found:
-    """What the cells say of one row."""
+    """The results of one row, from its cells."""
 
     row: Row
     trial: Trial  # the chosen candidate
     records: Mapping[int, Record]  # by seed
     own: str  # the score of its method
-    tried: int = 1  # candidates that have a cell, of those that there are
+    tried: int = 1  # number of its candidates that have a cell
 
     def over_seeds(self, metric: str, score: str, where: str = "") -> dict[int, float]:
         """A metric for each seed, on one set or (without one) as the mean over the OOD test sets."""
@@ -65,7 +65,7 @@ class Findings:
     """All rows that have at least one cell."""
 
     rows: Mapping[str, Found]
-    missing: int  # cells that are planned and not there
+    missing: int  # number of planned cells that are missing
     costs: Mapping[str, Found] = field(default_factory=dict)  # one training each, with other budgets
 
     @classmethod
@@ -104,7 +104,7 @@ class Findings:
         return rank_agreement({name: [row.estimate("fpr95", row.own, name).mean for row in rows] for name in OOD})
 
     def recommended(self) -> tuple[Found, str] | None:
-        """The row and score with the lowest validation FPR95 among rows that are as accurate there as OE."""
+        """The row and score with the lowest validation FPR95 among rows that are at least as accurate there as OE."""
         reference = self.rows.get(REFERENCE)
         if reference is None:
             return None

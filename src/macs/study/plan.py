@@ -15,16 +15,12 @@ from macs.training.recipe import Recipe
 NET, ID = "wrn-40-2", "cifar10"
 OUTLIERS, VAL_OUTLIERS = "outliers_train.npy", "outliers_val.npy"  # in the data folder
 OOD = ("svhn", "textures", "places365", "cifar100")
-VALIDATION, VAL_IMAGES, TEST_IMAGES = 2000, 1000, 3000  # the first test images are for validation, later ones for rows
+VALIDATION, VAL_IMAGES, TEST_IMAGES = 2000, 1000, 3000  # of CIFAR-10's test images, the first are for validation
 OOD_IMAGES, FIT_IMAGES = 1000, 2000
 IMAGES = 2000  # ID images of a training, and as many outliers
 BASE = Recipe(epochs=1, epoch_size=IMAGES, batch_in=32, batch_out=32, dropout=0.0, lr=0.005, precision="float32")
 AS_IT_IS = Recipe(dropout=0.0, precision="float32")  # of the classifier that is not trained further
-RATES = (
-    0.005,
-    0.002,
-    0.001,
-)  # the first costs OE nearly five points of validation accuracy; none is higher
+RATES = (0.005, 0.002, 0.001)  # none is higher: the first already costs OE nearly five points of validation accuracy
 SCORES = (
     *("msp", "maxlogit", "energy", "gen", "react", "ash", "scale", "knn", "vim", "mahalanobis", "relative-mahalanobis"),
     *("energy+knn", "gen+knn", "energy+vim", "msp+vim", "energy+knn+vim"),
@@ -40,7 +36,7 @@ class Trial:
 
     method: str
     recipe: Recipe = BASE
-    outliers: int = 0  # how many of the auxiliary outliers there are to draw from; 0: all
+    outliers: int = 0  # number of auxiliary outliers to draw from; 0: all
 
     @property
     def seed(self) -> int:
@@ -76,7 +72,7 @@ class Row:
     ours: bool = False  # proposed here, not in a paper
     main: bool = False  # five seeds instead of three
     outliers: int = 0  # as in Trial
-    once: bool = False  # one training with one seed, without a grid: a part of the question what quality costs
+    once: bool = False  # one training with one seed and no grid, to see what quality costs
 
     def candidates(self) -> list[Trial]:
         """The trials with seed 0 among which the settings are chosen; the first comes first in the order of work."""

@@ -1,4 +1,4 @@
-"""Running the study: which cells there are, which are missing, and computing those."""
+"""Running the study: which cells exist, which are missing, and computing the missing ones."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from macs.training.spec import differences
 
 @dataclass
 class Study:
-    """The rows, and the cells that are there."""
+    """The rows, and the cells that exist."""
 
     rows: tuple[Row, ...]
     records: list[Record]
@@ -30,28 +30,28 @@ class Study:
         return cls(rows, records_in(folder))
 
     def find(self, trial: Trial) -> Record | None:
-        """The cell of a trial, if it is there and its loss has not changed since."""
+        """The cell of a trial, if it exists and its loss has not changed since."""
         wanted, code = trial.as_dict(), loss_code(trial.method)
-        found = (record for record in self.records if record.trial == wanted and record.code == code)
-        return next(found, None)
+        matches = (record for record in self.records if record.trial == wanted and record.code == code)
+        return next(matches, None)
 
     def chosen(self, row: Row) -> Trial | None:
         """The best candidate so far by validation FPR95, ties broken by AUROC, of the score of the row's method."""
         score = own_score(row)
-        there = [(trial, record) for trial in row.candidates() if (record := self.find(trial)) is not None]
-        if not there:
+        finished = [(trial, record) for trial in row.candidates() if (record := self.find(trial)) is not None]
+        if not finished:
             return None
 
         def rank(pair: tuple[Trial, Record]) -> tuple[float, float]:
             return pair[1].value("fpr95", score, VALIDATION), -pair[1].value("auroc", score, VALIDATION)
 
-        return min(there, key=rank)[0]
+        return min(finished, key=rank)[0]
 
     def trials(self) -> Iterator[Trial]:
         return plan.trials(self.rows, self.chosen)
 
     def missing(self) -> list[Trial]:
-        """The trials whose cells are not there; where no candidate is, seeds repeat the first."""
+        """The trials without a cell; if no candidate of a row has one, its seeds repeat the first candidate."""
         planned = plan.trials(self.rows, lambda row: self.chosen(row) or row.candidates()[0])
         distinct = {str(trial.as_dict()): trial for trial in planned}
         return [trial for trial in distinct.values() if self.find(trial) is None]
@@ -79,7 +79,7 @@ def sets_from(root: Path | None, checkpoint: Path) -> Sets:
 
 
 def spread(images: ImageSet, count: int) -> ImageSet:
-    """At most so many images, spread evenly over the set."""
+    """At most `count` images, spread evenly over the set."""
     if count >= len(images):
         return images
     return images.subset(np.linspace(0, len(images) - 1, count).astype(np.int64))
@@ -94,14 +94,15 @@ def run(study: Study, sets: Sets, folder: Path, runs: Path, limit: int = 0) -> S
     for trial in study.trials():
         if limit and len(made) == limit:
             break
-        cell, found = cell_for(trial, runs, sets), study.find(trial)
-        if found is None:
+        cell, existing = cell_for(trial, runs, sets), study.find(trial)
+        if existing is None:
             tell(f"{trial.name}, {trial.recipe.options}, lr {trial.recipe.lr:g}: cell {cell.key}")
             record = compute(cell, trial, sets, folder)
             tell(f"  validation FPR95 {record.value('fpr95', 'msp', VALIDATION):.3f}, {record.cost}")
             study.records.append(record)
             made.append(record)
-        elif found.key != cell.key:
-            other = "; ".join(differences(dict(found.depends), cell.depends))
-            raise MacsError(f"{folder / found.key}.json is not a cell of these images ({other}); name another --cells.")
+        elif existing.key != cell.key:
+            other = "; ".join(differences(dict(existing.depends), cell.depends))
+            file = folder / f"{existing.key}.json"
+            raise MacsError(f"{file} is not a cell of these images ({other}); name another --cells.")
     return made

@@ -57,7 +57,7 @@ def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) ->
 
 
 def rank_agreement(by_set: Mapping[str, Sequence[float]]) -> dict[tuple[str, str], float]:
-    """Kendall's tau-b between the orders that each two sets give the same rows: 1 if equal, -1 if reversed."""
+    """Kendall's tau-b between the orders of the rows on each pair of sets: 1 if equal, -1 if reversed."""
     from scipy.stats import kendalltau
 
     return {(a, b): float(kendalltau(by_set[a], by_set[b]).statistic) for a, b in combinations(by_set, 2)}

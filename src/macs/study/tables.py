@@ -180,23 +180,23 @@ def claims(findings: Findings) -> str:
     """Comparisons of two rows or scores, each with its cells."""
     lines = []
     for ours, theirs, where in CLAIMS:
-        there = ours[0] in findings.rows and theirs[0] in findings.rows
-        if there and (ours[0] != theirs[0] or findings.rows[ours[0]].best_score != theirs[1]):
+        computed = ours[0] in findings.rows and theirs[0] in findings.rows
+        if computed and (ours[0] != theirs[0] or findings.rows[ours[0]].best_score != theirs[1]):
             lines.append(f"- {_compared(findings, ours, theirs, where)}")
     return "\n".join(lines)
 
 
 def _compared(findings: Findings, ours: tuple[str, str], theirs: tuple[str, str], where: str) -> str:
-    found = [findings.rows[name] for name, _ in (ours, theirs)]
-    scores = [each.best_score if how == BEST else how for each, (_, how) in zip(found, (ours, theirs), strict=True)]
-    by_seed = [each.over_seeds("fpr95", score, where) for each, score in zip(found, scores, strict=True)]
+    pair = [findings.rows[name] for name, _ in (ours, theirs)]
+    scores = [found.best_score if how == BEST else how for found, (_, how) in zip(pair, (ours, theirs), strict=True)]
+    by_seed = [found.over_seeds("fpr95", score, where) for found, score in zip(pair, scores, strict=True)]
     means = [estimate(list(values.values())).mean for values in by_seed]
     gap, paired = 100 * (means[0] - means[1]), paired_difference(by_seed[0], by_seed[1])
     sure = "one seed"
     if paired is not None and paired.pairs > 1:
         sure = f"{'' if paired.significant else 'not '}significant over {paired.pairs} seeds"
-    cells = ", ".join(dict.fromkeys(record.key for each in found for record in each.records.values()))
-    first, second = (f"{each.row.title} with {score}" for each, score in zip(found, scores, strict=True))
+    cells = ", ".join(dict.fromkeys(record.key for found in pair for record in found.records.values()))
+    first, second = (f"{found.row.title} with {score}" for found, score in zip(pair, scores, strict=True))
     on, side = f"on {SETS[where]}" if where else "over the four sets", "below" if gap < 0 else "above"
     return (
         f"{first} has the FPR95 {_percent(means[0])} {on}, {abs(gap):.2f} points {side} {second}, "

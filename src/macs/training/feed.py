@@ -25,7 +25,7 @@ from macs.training.recipe import BACKBONE, Recipe
 from macs.training.sampling import outliers_of
 from macs.training.tuning import last_layer
 
-Batches = Callable[[int], Iterator[Batch]]  # from the number of an epoch
+Batches = Callable[[int], Iterator[Batch]]  # the number of an epoch -> its batches
 
 
 def feed(
@@ -40,7 +40,7 @@ def feed(
     progress: bool,
     processes: Processes = ALONE,
 ) -> tuple[nn.Module, Batches]:
-    """What a training step runs, and the batches that it runs on in the epochs to come; `model` is fabric's `net`."""
+    """The module that a training step runs, and its batches in the epochs to come; `model` is fabric's `net`."""
     if epochs and features_suffice(net, method, recipe, train.size):
         head = fabric.setup_module(last_layer(net, train.size))
         return head, feature_batches(net, train, outliers, recipe, epochs, progress, processes)
@@ -59,7 +59,7 @@ def pixel_batches(
 ) -> Batches:
     """Batches of augmented pixels in [0, 1] on the device, with the outliers that the recipe chooses and mixes."""
 
-    @lru_cache(maxsize=1)  # the first epoch is begun twice: for its first batch, and for good
+    @lru_cache(maxsize=1)  # the first epoch begins twice: for its first batch alone, then for training
     def sampled(number: int) -> ImageSet | None:
         return None if outliers is None else outliers_of(number, net, train, outliers, recipe, processes)
 
@@ -100,9 +100,9 @@ def feature_batches(
     progress: bool,
     processes: Processes = ALONE,
 ) -> Batches:
-    """Batches of the same images as their features, on the network's device, for these epochs.
+    """Batches of the features of the same images, on the network's device, for these epochs.
 
-    Only images that this process has in one of the epochs pass through the network.
+    Only images that this process needs in these epochs pass through the network.
     """
     part = processes.part
 
@@ -137,7 +137,7 @@ def feature_batches(
 def _features(
     net: nn.Module, images: ImageSet, drawn: list[Positions], recipe: Recipe, progress: bool
 ) -> Callable[[Positions], Tensor]:
-    """A function from positions among those drawn to the features of the images there."""
+    """A function from drawn positions to the features of the images there."""
     positions = np.unique(np.concatenate(drawn))
     passes = outputs_of(
         net,
@@ -147,7 +147,7 @@ def _features(
         doing="computing features of",
         progress=progress,
     )
-    table = torch.cat([outputs.features for outputs in passes])  # no longer in inference mode, so that layers can learn
+    table = torch.cat([outputs.features for outputs in passes])  # outside inference mode, so that layers can learn
     return lambda index: table[torch.from_numpy(np.searchsorted(positions, index))]
 
 
@@ -155,7 +155,7 @@ def features_suffice(net: nn.Module, method: Method, recipe: Recipe, size: int) 
     """Whether a training on features is the same as on images of this size: nothing before the last layer changes."""
     if recipe.freeze != BACKBONE or augmentation(recipe) != "none" or recipe.jitter or method.changes_pixels:
         return False
-    if recipe.outlier_mix != "none" or recipe.outlier_sampling != "random":  # others in every epoch
+    if recipe.outlier_mix != "none" or recipe.outlier_sampling != "random":  # other outliers in every epoch
         return False
     with torch.no_grad():
         pixels = torch.rand(2, 3, size, size, generator=torch.Generator().manual_seed(0)).to(device_of(net))
@@ -165,5 +165,5 @@ def features_suffice(net: nn.Module, method: Method, recipe: Recipe, size: int) 
 
 
 def augmentation(recipe: Recipe) -> Augment:
-    """The augmentation of a recipe, in which auto is none if the backbone is frozen."""
+    """The augmentation of a recipe; auto means none if the backbone is frozen."""
     return "none" if (recipe.augment, recipe.freeze) == ("auto", BACKBONE) else recipe.augment

@@ -27,7 +27,7 @@ class Journal:
         recipe: Recipe,
         train: ImageSet,
         others: Sequence[ImageSet | None],  # outliers and validation images
-        processes: Processes = ALONE,  # of which the first writes to the folder
+        processes: Processes = ALONE,  # only the first writes to the folder
     ) -> None:
         self.folder, self.net, self.optimizer, self.recipe = folder if processes.first else None, net, optimizer, recipe
         self.processes = processes.count
@@ -51,7 +51,7 @@ class Journal:
             self.folder.save_state(state)
 
     def add(self, epoch: Epoch, method: Method) -> None:
-        """Take in an epoch that has just ended."""
+        """Add an epoch that has just ended."""
         self.history.append(epoch)
         if self.best is not None and kept_epoch(self.history, "best") is epoch:
             self.best = copy.deepcopy(self.net.state_dict())

@@ -14,8 +14,8 @@ from macs.core.errors import MacsError
 from macs.core.settings import Span
 
 RUN_ID = "macs"  # of processes that were started here and not by torchrun
-PER_CORE = 4  # processes of a CPU; already the second one makes nothing faster
-GRACE = 5.0  # seconds in which the first process may end, and with it all others
+PER_CORE = 4  # most processes per core; even the second one makes nothing faster
+GRACE = 5.0  # seconds for the first process to end, which ends all others
 MANY = 1024  # more devices or machines are a typing error
 
 
@@ -45,7 +45,7 @@ def start(devices: int, nodes: int, rendezvous: str | None, command: Sequence[st
 
 @contextmanager
 def after_the_first() -> Iterator[None]:
-    """Let an error that all processes have, such as a path that is not there, be told by the first one alone."""
+    """Let the first process alone report an error that all of them have, such as a missing path."""
     try:
         yield
     except MacsError:
@@ -67,8 +67,8 @@ def _check_devices(devices: int, cpu: bool) -> None:
             )
         if devices > cores:
             warn(f"{devices} processes share {cores} cores, which is slower than {cores} processes.")
-    elif devices > (there := torch.accelerator.device_count()):
-        raise MacsError(f"This machine has {there} of the devices {accelerator.type}, not {devices}; ask for fewer.")
+    elif devices > (available := torch.accelerator.device_count()):
+        raise MacsError(f"This machine has {available} {accelerator.type} devices, not {devices}; ask for fewer.")
 
 
 def _launch(devices: int, nodes: int, rendezvous: str | None, command: Sequence[str]) -> int:
@@ -76,7 +76,7 @@ def _launch(devices: int, nodes: int, rendezvous: str | None, command: Sequence[
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.disable(logging.ERROR)  # we say what happened
+    logging.disable(logging.ERROR)  # we report failures ourselves
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
     with tempfile.TemporaryDirectory() as logs:
         others = dict.fromkeys(range(1, devices), Std.ALL)  # the first process speaks for all
@@ -102,13 +102,13 @@ def _launch(devices: int, nodes: int, rendezvous: str | None, command: Sequence[
             if failure.local_rank:
                 print(_last_words(Path(logs), failure.local_rank), file=sys.stderr)
             return int(failure.exitcode)
-        except SignalException as stopped:  # the processes got the same signal, and have said what to say
+        except SignalException as stopped:  # the processes got the same signal and have reported it
             return 128 + int(stopped.sigval)
     return 0
 
 
 def _last_words(logs: Path, local_rank: int) -> str:
-    """What a process wrote to standard error last."""
+    """The last line that a process wrote to standard error."""
     files = sorted(logs.rglob(f"{local_rank}/stderr.log"))
     lines = files[-1].read_text(encoding="utf-8", errors="replace").strip().splitlines() if files else []
-    return lines[-1] if lines else f"error: Process {local_rank + 1} failed without a word."
+    return lines[-1] if lines else f"error: Process {local_rank + 1} failed without a message."

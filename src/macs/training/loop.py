@@ -1,7 +1,7 @@
 """One loop for pretraining and fine-tuning.
 
 The randomness of an epoch depends on the seed and the epoch's number alone. So a run that was killed and resumed ends
-with the same bits as one that was not, and no state of a random generator has to be stored.
+with the same bits as an uninterrupted one, and no state of a random generator has to be stored.
 """
 
 import math
@@ -55,7 +55,7 @@ def pretrain(
 ) -> list[Epoch]:
     """Train a plain classifier, in place. The folder `run`, if given, stores spec, metrics and weights.
 
-    `validation` and `on_epoch` are those of `finetune`.
+    `validation` and `on_epoch` work as in `finetune`.
     """
     msp, recipe = methods.build("msp"), replace(recipe, options={})
     return _train(net, train, None, msp, recipe, (validation, None), run, resume, progress, on_epoch)
@@ -109,8 +109,8 @@ def run(
 ) -> list[Epoch]:
     """Run the training that a spec describes; on one machine, the same spec gives the same weights.
 
-    `root` is the data root; images and starting weights that are `held` in memory are not loaded. `on_epoch` is that of
-    `finetune`.
+    `root` is the data root; images and starting weights that are `held` in memory are not loaded. `on_epoch` works as
+    in `finetune`.
     """
     train = load_images(spec.train, spec.preparation, root, held)
     outliers, validation, validation_outliers = (

@@ -32,7 +32,7 @@ def diverse_mix(
 ) -> Tensor:
     """The outliers, each mixed with another one of the batch; the network ends in the mode that it was in.
 
-    Where several processes have their own rows of the batch, it has `count` outliers; any two of them may be mixed.
+    If several processes share the batch, `count` is the number of all its outliers; any two of them may be mixed.
     """
     count = len(outliers) if count is None else count
     partner = torch.from_numpy(random.permutation(count)).to(outliers.device)

@@ -107,7 +107,7 @@ class TrainingOptions:
 
     @classmethod
     def of(cls, spec: TrainingSpec) -> "TrainingOptions":
-        """The options that give this training again."""
+        """The options that repeat this training."""
         outliers = spec.outliers.source if spec.outliers else ""
         return cls(
             id=spec.train.source,
@@ -174,7 +174,7 @@ def preparation_named(net: str, checkpoint: str | Path, size: int | None) -> Pre
 
 
 def is_from_library(net: str) -> bool:
-    """Whether a network's name is that of another library's, such as timm/resnet50."""
+    """Whether a name refers to another library's network, such as timm/resnet50."""
     return "/" in net and ":" not in net
 
 

@@ -42,11 +42,11 @@ class Recipe:
     """Outliers per step."""
 
     outlier_sampling: Literal["random", "hardest"] = "random"
-    """Which outliers an epoch draws from: all, or the hardest, of which the network is most confident when the epoch
+    """Which outliers an epoch draws from: all, or the hardest, on which the network is most confident when the epoch
     begins."""
 
     outlier_quantile: Annotated[float, Span(0, 1, open="most")] = 0.125
-    """With hardest, the share of outliers at the very top that are left out, as they may show a known class."""
+    """With hardest, the share of the most confident outliers that is left out, as they may show a known class."""
 
     outlier_mix: Literal["none", "diverse"] = "none"
     """Mixing of each outlier with another one of its batch, for any method: none, or diverse (diverseMix)."""
@@ -77,8 +77,8 @@ class Recipe:
     """Weight decay on every parameter that is trained."""
 
     freeze: Name = "none"
-    """What keeps its weights: none, backbone (all but the last layer), or a layer by its name in the network, such as
-    layer3 or blocks.5, with all layers before it. Frozen batch norm and dropout behave as in evaluation."""
+    """Layers whose weights stay fixed: none, backbone (all but the last layer), or a layer by its name in the network,
+    such as layer3 or blocks.5, with all layers before it. Frozen batch norm and dropout behave as in evaluation."""
 
     dropout: Annotated[float | None, Span(0, 1, open="most", usual=0.9)] = None
     """Dropout of the network; without it the network's own (WRN 0.3, AllConv 0.5)."""
@@ -141,8 +141,8 @@ FROM_LIBRARY = Recipe(
 photographs: 636 of five flowers and 500 outliers.
 
 Batches, epochs and head_lr come from trainings of the last layer alone on 2,809 photographs, lr from trainings of the
-upper layers at 96 pixels, measured on every second of the validation photographs. There, with one seed, 0.001 did
-better (AUROC 99.8%) than 0.0003 (98.9%), and in shorter ones 0.0001 and the paper's SGD were far behind; 0.0003 is the
-default because transformers, which were not tried, usually need smaller rates. Warm-up, weight decay and augmentation
-are customary values that were not compared.
+upper layers at 96 pixels, measured on every second validation photograph. There, with one seed, 0.001 did better (AUROC
+99.8%) than 0.0003 (98.9%), and in shorter trainings 0.0001 and the paper's SGD were far behind; 0.0003 is the default
+because transformers, which were not tried, usually need smaller rates. Warm-up, weight decay and augmentation are
+customary values that were not compared.
 """

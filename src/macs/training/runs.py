@@ -1,7 +1,7 @@
 """A run folder: the record of a training, its metrics per epoch, and the weights.
 
     recipe.toml       images, network, starting weights, method and recipe, as a TrainingSpec; written first
-    metrics.jsonl     one line per epoch; in the end, each says whether its weights are those that are kept
+    metrics.jsonl     one line per epoch; when the training has ended, each says whether its weights are kept
     state.pt          everything needed to continue after the last finished epoch
     net.safetensors   the trained network, written last: a folder that has it is finished
 
@@ -61,7 +61,7 @@ class Epoch:
 
 
 def kept_epoch(history: Sequence[Epoch], keep: Literal["last", "best"]) -> Epoch:
-    """The epoch whose weights are kept; of several that are equally good, the first."""
+    """The epoch whose weights are kept: the first, if several are equally good."""
     return history[-1] if keep == "last" else max(history, key=lambda epoch: epoch.merit)
 
 

@@ -1,7 +1,7 @@
-"""Samplers: from which outliers those of an epoch are drawn.
+"""Samplers: which outliers an epoch draws from.
 
     random    all of them
-    hardest   those of which the network is most confident, without the very first
+    hardest   those on which the network is most confident, without the very first
 
 `hardest` scores a pool before every epoch: four times as many outliers as the epoch takes, drawn at random, or all if
 there are fewer. They are ranked by the network's largest softmax probability, the highest first. The first `quantile`

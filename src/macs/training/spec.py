@@ -25,7 +25,7 @@ from macs.training.recipe import Recipe
 
 DEEPEST = 100  # parts of a key in a recipe file
 RANDOM = "random"  # the source of starting weights drawn from a seed
-# Fields of Recipe that older records lack; at their defaults they do not make another training.
+# Fields of Recipe that older records lack; at their defaults they do not change a training's identity.
 LATER = (
     *("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup"),
     *("outlier_mix", "outlier_quantile", "outlier_sampling", "sync_bn"),
@@ -122,7 +122,7 @@ class TrainingSpec:
 
     @classmethod
     def from_toml(cls, path: str | Path) -> "TrainingSpec":
-        """The spec in a file of `to_toml`; errors name the file."""
+        """The spec in a file that `to_toml` wrote; errors name the file."""
         try:
             return cls.from_dict(read_toml(path))
         except MacsError as error:
@@ -131,7 +131,7 @@ class TrainingSpec:
     def identity(self) -> dict[str, Any]:
         """Everything that decides the result of the training; images and weights are given by their hashes.
 
-        What came later is a part of it only if it is used, so that trainings of earlier versions are found again.
+        Settings that came later belong to it only if they are used, so that trainings of earlier versions are found.
         """
         tables, usual, as_before = self.as_dict(), Recipe(), LATER_SETTINGS.get(self.method, {})
         settings = tables["method"].get("settings", {})

@@ -28,7 +28,7 @@ from macs.training.journal import Journal
 from macs.training.launching import RUN_ID
 from macs.training.recipe import Recipe
 
-# Others wait while the first process validates. One that dies is noticed at once, not by this limit.
+# The others wait while the first process validates. If one dies, they notice at once, without this limit.
 PATIENCE = timedelta(hours=12)
 Norm = nn.modules.batchnorm._BatchNorm
 
@@ -36,8 +36,8 @@ Norm = nn.modules.batchnorm._BatchNorm
 class Averaging(DDPStrategy):
     """Fabric's DDP without its wrapper: the loop averages gradients itself.
 
-    The wrapper only knows gradients of its own `forward`, once per step; a method may call any part of a network, and
-    as often as it likes.
+    The wrapper only knows gradients of its own `forward`, once per step; a method may call any part of a network, any
+    number of times.
     """
 
     def setup_module(self, module: nn.Module) -> nn.Module:  # type: ignore[override]
@@ -57,8 +57,8 @@ def connect(recipe: Recipe, train: ImageSet, outliers: ImageSet | None) -> tuple
     if device.index is not None:
         raise MacsError(f"Each process has a device of its own; leave out --device {device}, or train on it alone.")
     if device.type != "cpu" and here > torch.accelerator.device_count():
-        there = torch.accelerator.device_count()
-        raise MacsError(f"There are {here} processes on this machine and {there} devices; start one per device.")
+        available = torch.accelerator.device_count()
+        raise MacsError(f"There are {here} processes on this machine and {available} devices; start one per device.")
     fewest = min(recipe.batch_in, len(train), recipe.batch_out if outliers is not None else count)
     if fewest < count:
         raise MacsError(f"A batch of {fewest} cannot be shared out to {count} processes; train with fewer devices.")
@@ -76,7 +76,7 @@ def connect(recipe: Recipe, train: ImageSet, outliers: ImageSet | None) -> tuple
 
 
 def world() -> tuple[int, int]:
-    """How many processes train together, on all machines and on this one, as torchrun says in the environment."""
+    """How many processes train together, on all machines and on this one, according to torchrun's variables."""
     try:
         count = int(os.environ.get("WORLD_SIZE", "1"))
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -116,15 +116,15 @@ def together(net: nn.Module, processes: Processes, sync_bn: bool) -> Iterator[No
 
 @contextmanager
 def all_present(processes: Processes) -> Iterator[None]:
-    """Say so if another process has ended, in place of what gloo or NCCL say of a lost connection."""
+    """Report that another process has ended, in place of gloo's or NCCL's message about a lost connection."""
     try:
         yield
     except RuntimeError as error:
         lost = any(word in str(error) for word in ("gloo", "NCCL", "Connection"))
         if processes.count == 1 or not lost:
             raise
-        if os.environ.get("TORCHELASTIC_RUN_ID") == RUN_ID:  # our own launcher says it
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # by which it ends those that are left
+        if os.environ.get("TORCHELASTIC_RUN_ID") == RUN_ID:  # our own launcher reports it
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # with which it ends the remaining processes
             raise SystemExit(1) from None
         raise MacsError(
             "Another process of this training has ended; see what it said, and continue after the last finished epoch "
@@ -146,7 +146,7 @@ def shared_norms(net: nn.Module, processes: Processes, synchronised: bool) -> It
 
 
 def average_norms(net: nn.Module, processes: Processes) -> None:
-    """After an epoch: running statistics of batch norm that every process has estimated from its own rows."""
+    """After an epoch, average batch norm's running statistics, which each process estimated from its own rows."""
     norms = [module for module in net.modules() if isinstance(module, Norm) and module.running_mean is not None]
     statistics = (statistic for norm in norms for statistic in (norm.running_mean, norm.running_var))
     processes.average(statistic for statistic in statistics if statistic is not None)

@@ -140,7 +140,7 @@ def frozen_part(net: nn.Module, freeze: str, head: list[nn.Parameter]) -> Frozen
     layers = {name: module for name, module in whole.named_modules() if name and [*module.parameters()]}
     modules, parameters = [*whole.modules()], [*whole.parameters()]
     if freeze not in layers:
-        # blocks.5, but not what is inside it, and nothing that ends the network
+        # Names such as blocks.5, but no layer inside it, and none that ends the network.
         outer = [
             name
             for name, layer in layers.items()

@@ -43,7 +43,7 @@ def validation_on(
     """The validation on these images, or an error if they do not fit the training; None if there are none."""
     if images is None:
         if outliers is not None:
-            raise MacsError("Validation outliers are told from validation images; give these as well.")
+            raise MacsError("Validation outliers are compared with validation images; give these as well.")
         return None
     require_images(images, "validation images")
     if images.labels is None:

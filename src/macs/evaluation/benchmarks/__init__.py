@@ -91,7 +91,7 @@ class Benchmark:
         preparation: Preparation | None = None,
         **options: Any,
     ) -> "BenchmarkResult":
-        """Measure a network on all images of all sets; `options` are those of `evaluate_scores`."""
+        """Measure a network on all images of all sets; `options` go to `evaluate_scores`."""
         from macs.evaluation.networks import evaluate_scores
 
         test, ood = self.sets(root, preparation)
@@ -99,13 +99,13 @@ class Benchmark:
         return BenchmarkResult(self, evaluate_scores(net, test, ood, scores, train=train, **options))
 
     def warn_of_counts(self, sets: Mapping[str, ImageSet]) -> None:
-        """Warn of lists that have not the published number of images: their numbers cannot be compared."""
+        """Warn of lists without the published number of images: their results cannot be compared."""
         official = {name: self.official.get(f"test_{name}", len(images)) for name, images in sets.items()}
         differ = [f"{name} ({len(sets[name]):,} of {n:,})" for name, n in official.items() if len(sets[name]) != n]
         if differ:
             warn(
-                f"Some lists of {self.name} do not have the published number of images, so the published values are "
-                f"no measure for these numbers: {', '.join(differ)}."
+                f"Some lists of {self.name} do not have the published number of images, so these results cannot be "
+                f"compared with the published ones: {', '.join(differ)}."
             )
 
 
@@ -122,7 +122,7 @@ class BenchmarkResult(Printable):
         return float(np.mean([result.full[metric] for result in evaluation.sets if result.name in names]))
 
     def as_dict(self) -> dict[str, Any]:
-        """All numbers as shares, score by score; the published ones apart."""
+        """All numbers as shares, score by score, and the published ones separately."""
         benchmark, first = self.benchmark, self.ranking.evaluations[0]
         names = list(first.sets[0].full)
         return {
