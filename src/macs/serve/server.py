@@ -176,7 +176,7 @@ class GuardedConnection(HttpToolsProtocol):
             return
         if self._headers_due is not None:
             self._header_bytes += len(data)
-            if self._header_bytes > HEADER_BYTES + len(data):
+            if self._header_bytes > HEADER_BYTES + len(data):  # this chunk may hold the beginning of the body
                 self._turn_away(b"431 Request Header Fields Too Large", b'{"error": "The headers are too long."}')
                 return
         super().data_received(data)
