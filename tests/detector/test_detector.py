@@ -197,9 +197,10 @@ def test_a_score_that_needs_gradients_is_refused_with_the_reason(trained: nn.Mod
 
 
 def test_a_detector_shows_itself_in_one_line(trained: nn.Module, validation: ImageSet) -> None:
-    assert repr(Detector(trained, "knn")) == f"<Detector {macs.nets.name_of(trained)}, KNN() [unfitted], not calibrated>"
-    shown = repr(Detector(trained).calibrate(validation, keep=0.9))
-    assert shown == f"<Detector {macs.nets.name_of(trained)}, MSP(), keeps 0.9 of {validation.name}>"
+    net = macs.nets.name_of(trained)
+    assert repr(Detector(trained, "knn")) == f"<Detector {net}, KNN() [unfitted], not calibrated>"
+    calibrated = Detector(trained).calibrate(validation, keep=0.9)
+    assert repr(calibrated) == f"<Detector {net}, MSP(), keeps 0.9 of {validation.name}>"
 
 
 def test_a_detector_moves_as_a_whole(trained: nn.Module, known: ImageSet, validation: ImageSet) -> None:
