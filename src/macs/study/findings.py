@@ -19,7 +19,7 @@ GOAL = 0.7  # of OE's mean FPR95 with MSP
 
 
 @dataclass(frozen=True)
-class Found:
+class RowResult:
     """The results of one row, from its cells."""
 
     row: Row
@@ -64,14 +64,14 @@ class Found:
 class Findings:
     """All rows that have at least one cell."""
 
-    rows: Mapping[str, Found]
+    rows: Mapping[str, RowResult]
     missing: int  # number of planned cells that are missing
-    costs: Mapping[str, Found] = field(default_factory=dict)  # one training each, with other budgets
+    costs: Mapping[str, RowResult] = field(default_factory=dict)  # one training each, with other budgets
 
     @classmethod
     def of(cls, study: Study) -> "Findings":
-        rows: dict[str, Found] = {}
-        costs: dict[str, Found] = {}
+        rows: dict[str, RowResult] = {}
+        costs: dict[str, RowResult] = {}
         for row in study.rows:
             trial = study.chosen(row)
             again = any(trial == earlier.trial for earlier in rows.values()) and not row.once
@@ -84,7 +84,7 @@ class Findings:
                     for seed in row.seeds()
                     if (record := study.find(replace(trial, recipe=replace(trial.recipe, seed=seed)))) is not None
                 }
-                (costs if row.once else rows)[row.name] = Found(row, trial, records, own_score(row), tried)
+                (costs if row.once else rows)[row.name] = RowResult(row, trial, records, own_score(row), tried)
         return cls(rows, len(study.missing()), costs)
 
     def difference(
@@ -103,7 +103,7 @@ class Findings:
         rows = self.rows.values()
         return rank_agreement({name: [row.estimate("fpr95", row.own, name).mean for row in rows] for name in OOD})
 
-    def recommended(self) -> tuple[Found, str] | None:
+    def recommended(self) -> tuple[RowResult, str] | None:
         """The row and score with the lowest validation FPR95 among rows that are at least as accurate there as OE."""
         reference = self.rows.get(REFERENCE)
         if reference is None:

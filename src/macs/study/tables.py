@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from macs.study.cells import METRICS, VALIDATION
-from macs.study.findings import GOAL, REFERENCE, Findings, Found
+from macs.study.findings import GOAL, REFERENCE, Findings, RowResult
 from macs.study.plan import IMAGES, OOD, SCORES
 from macs.study.statistics import Difference, Estimate, estimate, paired_difference
 from macs.training.recommended import METHOD, SETTINGS
@@ -162,7 +162,7 @@ def goal(findings: Findings) -> str:
     return markdown(heads, lines) + "\n\n" + _verdict(recommended, score, reference, best)
 
 
-def _verdict(recommended: Found, score: str, reference: Found, best: Found) -> str:
+def _verdict(recommended: RowResult, score: str, reference: RowResult, best: RowResult) -> str:
     ours, oe = recommended.estimate("fpr95", score).mean, reference.estimate("fpr95", "msp").mean
     theirs = best.estimate("fpr95", best.best_score).mean
     met = "met" if ours <= GOAL * oe else "missed"
