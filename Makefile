@@ -68,6 +68,7 @@ bench-peers: .venv-peers/installed
 	.venv-peers/bin/python -m pip install --quiet -c constraints.txt -e '.[onnx,serve]' pytest httpx 'tritonclient[http]' scikit-learn torchmetrics pandas tqdm gdown
 	.venv-peers/bin/python -m pip install --quiet --no-deps pytorch-ood==0.4.0 torchvision==0.29.2
 	-.venv-peers/bin/python -m pip install --quiet -c constraints.txt kserve  # its tests are skipped without it
+	-.venv-peers/bin/python -m pip install --quiet kubernetes-validate  # likewise
 	touch $@
 
 .venv-runtime/installed: pyproject.toml constraints.txt runtime.txt

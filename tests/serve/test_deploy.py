@@ -106,6 +106,9 @@ def test_every_alert_asks_for_metrics_that_the_service_has(client: httpx.Client)
         asked = set(re.findall(r"\bmacs_\w+", rule["expr"]))
         assert asked <= names or asked <= {f"{name}_total" for name in names}, rule["alert"]
         assert asked or rule["expr"].startswith("up{")
+        # An increase from nothing to 1 is none for Prometheus: such a counter must be there from the start.
+        for series in re.findall(r"increase\((\w+\{.*?\})\[", rule["expr"]):
+            assert f"\n{series} 0.0\n" in content
         assert rule["annotations"]["summary"] and rule["expr"].count("(") == rule["expr"].count(")")
         assert f"`{rule['alert']}`" in GUIDE
 

@@ -88,6 +88,8 @@ class Metrics:
         self.evidence.set_function(lambda: self.drift.evidence if self.drift else math.nan)
         self.tested.set_function(lambda: self.drift.images if self.drift else math.nan)
         self._id, self._ood, self._unreadable = (self.images.labels(verdict) for verdict in ("id", "ood", "unreadable"))
+        for result in ("loaded", "refused"):  # from 0 on: Prometheus sees no increase in a counter that is born at 1
+            self.reloads.labels(result)
         self.on_detector(served)
 
     def on_detector(self, served: Served) -> None:
