@@ -44,7 +44,7 @@ def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
         raise MacsError(
             f"Ray could not start on this machine ({why}); name a cluster that runs with --address."
         ) from None
-    log.info("connected to Ray %s at %s: %s", ray.__version__, existing or "this machine", ray.cluster_resources())
+    log.info("connected to Ray %s at %s", ray.__version__, existing or "this machine")
     return ray
 
 
