@@ -2,12 +2,14 @@
 # --upgrade-deps brings a newer pip than that of Python 3.11, which saves a minute of resolving our extras.
 PYTHON ?= python3
 BIN := .venv/bin
+RUNTIME := .venv-runtime
+OTHER_PYTHONS := 3.12 3.13 3.14
 
 # What depends on other people's packages most, and takes little time.
 LOWEST := core data evaluation figures nets/test_normalise.py test_metrics.py test_cli.py training/test_options.py \
 	detector/test_export.py detector/test_int8.py detector/test_formats.py detector/test_label.py report/test_charts.py
 
-.PHONY: demo test docs coverage mutations package test-lowest test-peers test-runtime lint bench bench-peers clean
+.PHONY: demo test docs coverage mutations package test-lowest test-peers test-runtime test-pythons lint bench bench-peers clean
 
 demo: .venv/demo-installed
 	$(BIN)/macs demo
@@ -39,10 +41,18 @@ test-lowest: .venv-lowest/installed
 test-peers: .venv-peers/installed
 	.venv-peers/bin/python -m pytest tests/peers
 
-test-runtime: .venv/dev-installed .venv-runtime/installed
-	rm -rf .venv-runtime/files
-	PYTHONPATH=tests $(BIN)/python tests/runtime/exported_files.py .venv-runtime/files
-	.venv-runtime/bin/python tests/runtime/without_torch.py .venv-runtime/files
+test-runtime: .venv/dev-installed $(RUNTIME)/installed
+	rm -rf $(RUNTIME)/files
+	PYTHONPATH=tests $(BIN)/python tests/runtime/exported_files.py $(RUNTIME)/files
+	$(RUNTIME)/bin/python tests/runtime/without_torch.py $(RUNTIME)/files
+
+test-pythons: .venv/dev-installed  # `make test-runtime` with each other Python of this machine; pyenv's are found, too
+	for version in $(OTHER_PYTHONS); do \
+		export PYENV_VERSION=$$version; \
+		if python$$version --version 2>/dev/null; then \
+			$(MAKE) test-runtime PYTHON=python$$version RUNTIME=.venv-runtime-$$version || exit 1; \
+		else echo "Python $$version is not installed here, so it is not tested."; fi; \
+	done
 
 lint: .venv/dev-installed
 	$(BIN)/ruff check .
@@ -71,10 +81,10 @@ bench-peers: .venv-peers/installed
 	-.venv-peers/bin/python -m pip install --quiet kubernetes-validate  # likewise
 	touch $@
 
-.venv-runtime/installed: pyproject.toml constraints.txt runtime.txt
-	test -x .venv-runtime/bin/python || $(PYTHON) -m venv --upgrade-deps .venv-runtime
-	.venv-runtime/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r runtime.txt
-	.venv-runtime/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps -e .
+$(RUNTIME)/installed: pyproject.toml constraints.txt runtime.txt
+	test -x $(RUNTIME)/bin/python || $(PYTHON) -m venv --upgrade-deps $(RUNTIME)
+	$(RUNTIME)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r runtime.txt
+	$(RUNTIME)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps -e .
 	touch $@
 
 .venv/%-installed: pyproject.toml constraints.txt
@@ -83,4 +93,4 @@ bench-peers: .venv-peers/installed
 	touch $@
 
 clean:
-	rm -rf .venv .venv-lowest .venv-peers .venv-runtime site coverage mutants runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-peers .venv-runtime* site coverage mutants runs .pytest_cache .mypy_cache .ruff_cache

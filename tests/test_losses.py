@@ -13,7 +13,16 @@ from torch.nn.functional import cross_entropy
 
 from macs import losses
 from macs.core.errors import MacsError
-from macs.losses import energy, energy_margin, hinge_penalty, log_odds, macs_penalty, mcd, outlier_exposure
+from macs.losses import (
+    confidence,
+    energy,
+    energy_margin,
+    hinge_penalty,
+    log_odds,
+    macs_penalty,
+    mcd,
+    outlier_exposure,
+)
 
 FORMS = {"dense": 1 << 60, "sorted": -1}
 
@@ -332,3 +341,63 @@ def test_logit_terms_pass_finite_differences() -> None:
     z_in, z_out = (5 * torch.randn(n, 4, dtype=torch.float64) for n in (5, 7))
     assert gradcheck(outlier_exposure, z_out.requires_grad_())
     assert gradcheck(lambda x, o: energy_margin(x, o, -8.0, -4.0), (z_in.requires_grad_(), z_out))
+
+
+def test_a_confidence_is_the_largest_probability_of_its_row() -> None:
+    rows = [[0.0, math.log(3), 0.0], [math.log(6), 0.0, 0.0]]  # odds of 1 : 3 : 1 and 6 : 1 : 1
+    assert confidence(torch.tensor(rows, dtype=torch.float64)).tolist() == pytest.approx([3 / 5, 6 / 8], rel=1e-14)
+
+
+def test_one_outlier_costs_its_own_loss() -> None:
+    logits = torch.tensor([[2.0, 0.0]], dtype=torch.float64)
+    by_hand = math.log(math.exp(2) + 1) - 1  # lse(z) - mean z
+    assert outlier_exposure(logits).item() == pytest.approx(by_hand, rel=1e-14)
+    energy_of = -math.log(math.exp(2) + 1)
+    assert energy_margin(logits, logits, energy_of - 3, energy_of + 2).item() == pytest.approx(3**2 + 2**2, rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_every_half_precision_is_raised(dtype: torch.dtype) -> None:
+    logits = torch.tensor([[3.0, 1.0], [0.5, 2.0]], dtype=dtype)
+    for term in (confidence, energy, log_odds, outlier_exposure):
+        assert term(logits).dtype == torch.float32
+        assert torch.equal(term(logits), term(logits.float()))
+    assert mcd(logits[:, 0], logits[:, 1].float()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_pairs_at_the_edge_have_no_curvature(form: str, term: str) -> None:
+    """Gaps of exactly 0, or of the hinge's margin: the second derivative is that of the side where nothing pushes."""
+    a = torch.tensor([0.25, 0.5, 0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    b = torch.tensor([0.5, 0.0, 0.25, 0.5, 0.75], dtype=torch.float64, requires_grad=True)
+    ours = torch.autograd.functional.hessian(TERMS[term], (a, b))
+    theirs = torch.autograd.functional.hessian(lambda x, y: all_pairs(x, y, term), (a, b))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    assert any(block.any() for row in ours for block in row)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_step_of_one_side_alone_gives_its_own_slope(form: str, side: int) -> None:
+    """Forward mode, with a derivative by one of the two inputs."""
+    torch.manual_seed(12)
+    sides = [torch.rand(n, dtype=torch.float64) for n in (5, 7)]
+    step = torch.rand(len(sides[side]), dtype=torch.float64)
+
+    def slope(term: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        def moved(x: Tensor) -> Tensor:
+            return term(*(x if place == side else other for place, other in enumerate(sides)))
+
+        value: Tensor = torch.func.jvp(torch.func.grad(moved), (sides[side],), (step,))[1]
+        return value
+
+    torch.testing.assert_close(slope(mcd), slope(lambda x, y: all_pairs(x, y, "mcd")))
+
+
+def test_sums_are_wide_where_the_device_has_float64() -> None:
+    assert losses._widest_float(torch.device("cpu")) == losses._widest_float(torch.device("cuda")) == torch.float64
+    assert losses._widest_float(torch.device("mps")) == torch.float32
+
+
+def test_a_mistake_on_the_side_of_the_outliers_is_named_too() -> None:
+    with pytest.raises(MacsError, match=r"the shapes are \(3,\) and \(3, 10\); reduce over classes"):
+        mcd(torch.rand(3), torch.rand(3, 10))

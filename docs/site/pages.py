@@ -40,6 +40,7 @@ MODULES = (  # in the order in which a reader needs them
     "macs.inference",
 )
 MARKER = re.compile(r"([-*]|\d\.) (?=\S)")  # of an item of a list, at the beginning of a line
+FAR_RIGHT = re.compile(r"(?<=\S) {4,}(?=\()")  # before the number of an equation, which ends at column 120 in the code
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -72,6 +73,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"]({up}{ROOT_PAGES.get(target, f'repository/{target}')}{match[2] or ''})"
 
     return with_lists_as_on_github(LINK.sub(moved, markdown))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put the number of an equation beside it: a page is narrower than the code."""
+    return FAR_RIGHT.sub("   ", html) if page.file.src_uri.startswith("python/") else html
 
 
 def with_lists_as_on_github(markdown: str) -> str:
@@ -136,6 +142,7 @@ def command_page(name: str) -> str:
     from macs.cli._app import app
 
     page = app[name].generate_docs(output_format="markdown", usage_name=f"macs {name}")
+    page = re.sub(r"^(macs [a-z ]+) -m mkdocs\b", r"\1", page, flags=re.MULTILINE)  # cyclopts adds how it was started
     return page.replace(f"# {name}\n", f"# macs {name}\n", 1)
 
 

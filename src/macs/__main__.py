@@ -1,41 +1,43 @@
 """The entry point of `macs` and `python -m macs`, which turns every error into one sentence and an exit code.
 
-The sentence goes to standard error; `--traceback` shows where the error happened. Nothing heavy is imported before the
-handlers are in place, so that Ctrl-C works at any moment.
+The sentence goes to standard error; `--traceback` shows where the error happened, and `--verbose` what led to it.
+Nothing heavy is imported before the handlers are in place, so that Ctrl-C works at any moment.
 
     0    all went well               2     a mistake that the user can correct   130   stopped by Ctrl-C
     1    done, but some of it failed 70    a bug in macs itself                  141   the output's reader went away
 """
 
 import errno
+import logging
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from typing import Any, NoReturn
 
-TRACEBACK, QUIET = "--traceback", "--quiet"  # every command takes them, anywhere on its line
+TRACEBACK, QUIET, VERBOSE = "--traceback", "--quiet", "--verbose"  # every command takes them, anywhere on its line
 NO_MEMORY = ("can't allocate memory", "out of memory", "could not create a primitive")  # said by torch, CUDA and oneDNN
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> None:
     """Run the command that the arguments name."""
-    show_traceback = TRACEBACK in sys.argv
-    if QUIET in sys.argv:
-        os.environ["MACS_QUIET"] = "1"
-    sys.argv = [argument for argument in sys.argv if argument not in (TRACEBACK, QUIET)]
+    given = {TRACEBACK, QUIET, VERBOSE}.intersection(sys.argv)
+    sys.argv = [argument for argument in sys.argv if argument not in given]
     prepare_signals()
     try:
         prepare_streams()
         prepare_warnings()
+        log = prepare_log(given)
         from macs.cli import run
+        from macs.core.console import timed
         from macs.core.memory import keep_freed_memory
 
         keep_freed_memory()
-        code = run(sys.argv[1:])
+        with timed(log, "the command"):
+            code = run(sys.argv[1:])
         sys.stdout.flush()
         if code:
             end(code)
@@ -46,7 +48,7 @@ def main() -> None:
     except SystemExit:
         raise
     except BaseException as error:
-        if show_traceback:
+        if TRACEBACK in given:
             import traceback
 
             traceback.print_exc()
@@ -93,6 +95,29 @@ def prepare_warnings() -> None:
 
     others, warnings.showwarning = warnings.showwarning, show
     warnings.simplefilter("always", MacsWarning)
+
+
+def prepare_log(given: Set[str]) -> logging.Logger:
+    """Say as much as the options ask for, here and in the processes that the command starts."""
+    import platform
+    import shlex
+
+    from macs.core import console
+    from macs.core.errors import MacsError
+    from macs.core.version import __version__
+
+    if {QUIET, VERBOSE} <= given:
+        raise MacsError(f"{QUIET} and {VERBOSE} contradict each other; leave one of them out.")
+    for option, variable, other in ((QUIET, console.QUIET, console.VERBOSE), (VERBOSE, console.VERBOSE, console.QUIET)):
+        if option in given:
+            os.environ[variable] = "1"
+            os.environ.pop(other, None)
+    console.show_log()
+    log = logging.getLogger("macs")
+    if log.isEnabledFor(logging.INFO):
+        log.info("macs %s, Python %s, %s", __version__, platform.python_version(), platform.platform())
+        log.info("%s", shlex.join(["macs", *sys.argv[1:]]))
+    return log
 
 
 def sentence(error: BaseException) -> tuple[int, str, str]:

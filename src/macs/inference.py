@@ -4,6 +4,7 @@ for outputs in outputs_of(net, images, features=True):
     outputs.logits, outputs.features
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from macs import nets
-from macs.core.devices import channels_last, device_of, use_bf16
+from macs.core.console import timed
+from macs.core.devices import channels_last, device_of, explained, use_bf16
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import to_float
 from macs.data.reading import batches_of
 
+log = logging.getLogger(__name__)
 RawPixels = Tensor | NDArray[np.uint8]  # N x H x W x 3, 0..255
 
 
@@ -70,9 +73,14 @@ def outputs_of(
     progress: bool = False,
 ) -> Iterator[Outputs]:
     """One pass over a set, or over uint8 batches N x H x W x 3, batch by batch."""
-    batches = batches_of(images, doing=doing, progress=progress) if isinstance(images, ImageSet) else images
-    with inference(net, precision, features) as run:
-        yield from map(run, batches)
+    if not isinstance(images, ImageSet):
+        with inference(net, precision, features) as run:
+            yield from map(run, images)
+        return
+    if log.isEnabledFor(logging.INFO):
+        log.info("%s runs %s", nets.name_of(net), explained(device_of(net), precision))
+    with timed(log, f"{doing} {images.name}, {len(images):,} images,"), inference(net, precision, features) as run:
+        yield from map(run, batches_of(images, doing=doing, progress=progress))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from macs.core.console import HUB, Terminal, one_line_about_the_hub, tell, track, warn
+from macs.core.console import HUB, VERBOSE, Terminal, one_line_about_the_hub, show_log, tell, timed, track, warn
 from macs.core.errors import MacsWarning
 
 
@@ -70,6 +70,30 @@ def test_a_reader_that_went_away_is_left_to_the_door() -> None:
 def test_the_console_needs_no_torch() -> None:
     code = "import sys, macs.core.console; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_log_is_one_printable_line_per_record(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = logging.getLogger("macs.core.some_module")
+    monkeypatch.setenv(VERBOSE, "1")
+    show_log()
+    show_log()  # does not print everything twice
+    try:
+        log.debug("read %s", "a\x1b[2J\nb [bold]" + "x" * 300)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.endswith(" macs.core.some_module: read a\\x1b[2J\\x0ab [bold]" + "x" * 300)
+        with timed(log, "waiting"):
+            pass
+        assert capsys.readouterr().err.endswith("macs.core.some_module: waiting took 0.00 s\n")
+        with pytest.raises(KeyError), timed(log, "failing"):
+            raise KeyError
+        assert capsys.readouterr().err == ""
+    finally:
+        monkeypatch.setenv(VERBOSE, "")
+        show_log()
+    log.debug("read a file")
+    assert capsys.readouterr().err == "" and logging.getLogger("macs").propagate
 
 
 def test_a_hub_that_does_not_answer_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

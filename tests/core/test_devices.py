@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import macs
-from macs.core.devices import _multiplies_bf16, best_device, channels_last, device_of, use_bf16
+from macs.core.devices import _multiplies_bf16, best_device, channels_last, device_of, explained, use_bf16
 from macs.core.errors import MacsError
 from tiny import stripes
 
@@ -157,6 +157,25 @@ with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
 """
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_why_a_network_runs_where_and_how_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
+    threads, slow = "3 threads (OMP_NUM_THREADS=3)", "this processor has no AMX, without which bf16 is slower"
+    assert explained(CPU, "auto") == f"on cpu (torch finds no GPU), {threads}, in float32 ({slow})"
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    macs.use_device("cpu")
+    assert explained(CPU, "bf16") == "on cpu (as asked), 3 threads, in bf16 (as asked)"
+    macs.use_device()
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    assert explained(CPU, "float32") == "on cpu (where the network is), 3 threads, in float32 (as asked)"
+    assert explained(torch.device("cuda:0"), "auto") == (
+        "on cuda:0 (found by torch), 3 threads, in bf16 (this GPU has bf16)"
+    )
 
 
 def test_auto_on_a_gpu_counts_no_emulation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """The promise of a threshold, checked on calibrations by the thousand."""
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from macs.core.errors import MacsError
 from macs.core.settings import from_dict
 from macs.detector.calibration import (
     Calibration,
+    Check,
     Threshold,
     calibrate,
     conformal_threshold,
@@ -152,3 +155,86 @@ def test_the_share_counted_on_new_images_lies_in_its_interval_as_often_as_stated
     tau = np.sort(calibration, axis=1)[:, k - 1]
     inside = ((share := (new >= tau[:, None]).mean(axis=1)) >= low) & (share <= high)
     assert 0.94 < inside.mean() < 0.98  # at least 95%: a count is a whole number
+
+
+def record_of(*thresholds: Threshold) -> Calibration:
+    return Calibration(0.9, "energy", "photos", sum(one.images for one in thresholds), thresholds)
+
+
+def test_a_check_counts_what_is_kept_within_each_predicted_class() -> None:
+    first, second, third = (Threshold(name, 39, 4, 0.5, (0.8, 0.97)) for name in ("cat", "dog", "owl"))
+    predictions = np.array([0, 0, 0, 0, 1, 1])  # nothing is predicted as owl, so that there is nothing to check
+    is_kept = np.array([True, True, True, False, False, True])
+    checks = record_of(first, second, third).checked(predictions, is_kept).checks
+    assert [(one.group, one.images, one.kept) for one in checks] == [("cat", 4, 0.75), ("dog", 2, 0.5)]
+    assert [one.expected for one in checks] == [first.interval_on(4), second.interval_on(2)]
+    (check,) = record_of(Threshold("", 39, 4, 0.5, (0.8, 0.97))).checked(predictions, is_kept).checks
+    assert (check.group, check.images, check.kept) == ("", 6, 4 / 6)
+
+
+def test_the_interval_on_new_images_is_that_of_the_beta_binomial_distribution() -> None:
+    """By brute force: the share kept has a density, and the number kept is binomial given the share."""
+    images, n, k = 8, 19, 3
+    shares = (np.arange(200_000) + 0.5) / 200_000
+    density = stats.beta(n + 1 - k, k).pdf(shares) / len(shares)
+    distribution = np.cumsum([density @ stats.binom(images, shares).pmf(count) for count in range(images + 1)])
+    low, high = (int(np.argmax(distribution >= tail)) for tail in (0.025, 0.975))
+    assert Threshold("", n, k, 0.0, (0.0, 1.0)).interval_on(images) == (low / images, high / images)
+
+
+def test_a_check_says_whether_the_share_is_as_expected() -> None:
+    words = "Of 1,200 other ID images it keeps {}, {} expected (93.8% to 96.5%)."
+    for kept, verdict in ((0.938, "as"), (0.965, "as"), (0.9379, "NOT as"), (0.9651, "NOT as")):
+        assert str(Check("", 1200, kept, (0.938, 0.965))) == words.format(f"{kept:.2%}", verdict)
+    assert str(Check("cat", 9, 1.0, (0.9, 1.0))) == (
+        "Of 9 other images predicted as cat it keeps 100.00%, as expected (90.0% to 100.0%)."
+    )
+
+
+def test_the_record_in_words_is_complete() -> None:
+    thresholds = (Threshold("cat", 1039, 104, 0.12345678, (0.88, 0.92)), Threshold("dog", 39, 4, -2.0, (0.8, 0.97)))
+    check, new = Check("cat", 9, 1.0, (0.9, 1.0)), "of new ID images, with 95% probability"
+    record = replace(record_of(*thresholds), accuracy=0.987, checks=(check,), passing={"noise": 0.125, "sky": 0.5})
+    assert str(record).splitlines() == [
+        "Calibrated on 1,078 images of photos; an image is ID if its energy reaches",
+        f"  cat: 0.123457  (n = 1,039, k = 104: this threshold keeps 88.0% to 92.0% {new})",
+        f"  dog: -2  (n = 39, k = 4: this threshold keeps 80.0% to 97.0% {new})",
+        "A new ID image is kept with probability at least 0.9 within each predicted class, averaged over calibration "
+        "sets.",
+        str(check),
+        "Accuracy on these images: 98.70%.",
+        "Of noise, 12.50% would pass as ID.",
+        "Of sky, 50.00% would pass as ID.",
+    ]
+    one = str(record_of(Threshold("", 39, 4, 0.25, (0.8, 0.97)))).splitlines()
+    assert one[1].startswith("  0.25  (n = 39") and "within" not in one[2] and len(one) == 3
+
+
+def test_a_calibration_records_what_it_was_given() -> None:
+    predictions, labels = np.array([0, 1] * 20), np.array([0] * 40)
+    confidences = np.linspace(0, 1, 40, dtype=np.float32)
+
+    def found(labels: np.ndarray | None, per_class: bool) -> Calibration:
+        told: dict[str, Any] = {"score": "msp", "data": "photos", "ranked": (20, 20)}
+        return calibrate(confidences, predictions, labels, "ab", keep=0.9, per_class=per_class, **told)
+
+    record = found(labels, per_class=True)
+    assert (record.keep, record.score, record.data, record.images, record.ranked) == (
+        0.9,
+        "msp",
+        "photos",
+        40,
+        (20, 20),
+    )
+    assert record.accuracy == 0.5 and found(None, per_class=False).accuracy is None
+    # Among 20 confidences per class, the second smallest is the threshold: floor(21 * 0.1) = 2.
+    assert [one.value for one in record.thresholds] == [confidences[2], confidences[3]]
+    assert record.per_class and not found(None, per_class=False).per_class
+    assert found(None, per_class=False).values == confidences[3]  # floor(41 * 0.1) = 4
+
+
+def test_a_class_with_too_few_images_is_named_in_its_own_sentence() -> None:
+    with pytest.raises(
+        MacsError, match="^To keep 0.9 of the ID images takes .* images predicted as owl, but there are 3;"
+    ):
+        conformal_threshold(np.zeros(3), 0.9, "owl")

@@ -1,18 +1,23 @@
-"""The site as a reader gets it: built strictly, with every command, every option and every public name."""
+"""The site as a reader gets it: built strictly, with every command, option and public name; and in a browser."""
 
 import importlib
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 import macs
 import macs.cli
+from chromium import NEEDED, complaints, started, visit
 from macs.cli._app import app
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +74,7 @@ def test_every_command_has_a_page_with_every_option(site: Path) -> None:
     assert len(commands) == len(list((site / "commands").glob("*.html")))
     for command in commands:
         page = Page(site / "commands" / f"{command}.html")
+        assert "mkdocs" not in page.text
         for usage, options in leaves(command):
             assert usage in page.text
             for option in options:
@@ -122,3 +128,43 @@ def test_what_belongs_to_an_item_of_a_list_stays_in_it(site: Path) -> None:
 def test_files_that_pages_link_to_are_copied(site: Path) -> None:
     for name in ("examples/your_loop.py", "deploy/kubernetes.yaml"):
         assert (site / "repository" / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    driver = started(tmp_path_factory.mktemp("chromium"))
+    yield driver
+    driver.quit()
+
+
+class TestInAFolder:
+    """The pages in a real Chromium, opened as files, without a server."""
+
+    pytestmark = NEEDED
+
+    @pytest.mark.parametrize("width", [390, 1280])
+    def test_the_search_finds_a_page(self, browser: webdriver.Chrome, site: Path, width: int) -> None:
+        visit(browser, (site / "python" / "macs.losses.html").as_uri(), width)
+        browser.execute_script("document.querySelector('#__search').click()")
+        WebDriverWait(browser, 60).until(lambda _: browser.find_element(By.CSS_SELECTOR, "[name=query]").is_displayed())
+        browser.find_element(By.CSS_SELECTOR, "[name=query]").send_keys("conformal")
+        found = WebDriverWait(browser, 60).until(
+            lambda _: browser.find_elements(By.CSS_SELECTOR, ".md-search-result__link")
+        )
+        addresses = {each.get_attribute("href").partition("?")[0] for each in found}
+        assert (site / "promises.html").as_uri() in addresses or (site / "detector.html").as_uri() in addresses
+        assert complaints(browser) == []
+
+    @pytest.mark.parametrize(
+        "page", ["index.html", "detector.html", "python/macs.losses.html", "commands/predict.html"]
+    )
+    def test_a_page_is_as_wide_as_a_phone_and_as_dark_as_the_night(
+        self, browser: webdriver.Chrome, site: Path, page: str
+    ) -> None:
+        brightness = []
+        for colours in ("light", "dark"):
+            visit(browser, (site / page).as_uri(), 390, colours)
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+            colour = browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
+            brightness.append(sum(map(int, re.findall(r"\d+", colour)[:3])))
+        assert brightness[0] > 700 and brightness[1] < 200

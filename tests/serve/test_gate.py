@@ -1,6 +1,7 @@
 """What every request passes: ids, the API key, headers, the log, and limits on memory and time."""
 
 import json
+import logging
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,3 +140,24 @@ def test_an_error_inside_becomes_a_sentence(exported: Path) -> None:
         answer = inside.get("/v1/detector")
     assert answer.status_code == 500
     assert json.loads(answer.content)["error"] == "The service failed on this request; its log says why."
+
+
+def test_what_verbose_tells_is_part_of_the_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from macs.core.console import VERBOSE, show_log
+    from macs.serve.logs import write_log
+
+    for name in ("macs", "macs.serve", "uvicorn.error"):  # so that all is taken back
+        logger = logging.getLogger(name)
+        for attribute, value in (("handlers", []), ("propagate", True), ("level", logging.NOTSET)):
+            monkeypatch.setattr(logger, attribute, value)
+    monkeypatch.setenv(VERBOSE, "1")
+    show_log()
+    write_log()
+    logging.getLogger("macs.detector.runtime").debug("read %s", "d.onnx")
+    entry = json.loads(capsys.readouterr().err)
+    assert (entry["level"], entry["event"]) == ("debug", "read d.onnx")
+    write_log()
+    logging.getLogger("macs.serve").info("started")
+    assert json.loads(capsys.readouterr().err)["event"] == "started"

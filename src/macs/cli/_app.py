@@ -32,8 +32,9 @@ app = App(
         macs calibrate runs/mine --out detector.safetensors
         macs predict photos/ --detector detector.safetensors
 
-    Every command takes `--help`; `--quiet`, which leaves out bars and messages; and `--traceback`, which shows where an
-    error happened.""",
+    Every command takes `--help`; `--quiet`, which leaves out bars and messages; `--verbose`, which tells what was read,
+    which device and precision were chosen and why, and how long each stage took; and `--traceback`, which shows where
+    an error happened.""",
     help_format="markdown",
     console=Terminal(),
     suppress_keyboard_interrupt=False,

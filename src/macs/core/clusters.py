@@ -8,6 +8,8 @@ from typing import Any
 
 from macs.core.errors import MacsError, first_line
 
+log = logging.getLogger(__name__)
+
 TRIES = 5  # attempts at a task whose worker or machine is lost
 
 
@@ -42,6 +44,7 @@ def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
         raise MacsError(
             f"Ray could not start on this machine ({why}); name a running cluster with --address."
         ) from None
+    log.info("connected to Ray %s at %s", ray.__version__, existing or "this machine")
     return ray
 
 

@@ -1,7 +1,8 @@
-"""Progress bars, messages and warnings. They go to standard error, so that standard output holds only results."""
+"""Progress bars, messages, warnings and the log. They go to standard error: standard output holds only results."""
 
 import logging
 import os
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,11 +12,13 @@ from rich.console import Console
 from rich.progress import Progress
 
 from macs.core.errors import MacsWarning
+from macs.core.text import printable
 
 T = TypeVar("T")
 
 
-QUIET = "MACS_QUIET"  # set by --quiet; the processes that a command starts inherit it
+# Set by --quiet and --verbose; the processes that a command starts inherit them.
+QUIET, VERBOSE = "MACS_QUIET", "MACS_VERBOSE"
 
 
 class Terminal(Console):
@@ -47,6 +50,34 @@ def tell(line: str, show: bool = True) -> None:
 def warn(sentence: str) -> None:
     """Issue a MacsWarning; the command line prints it, and Python code may filter or catch it."""
     warnings.warn(sentence, MacsWarning, stacklevel=3)
+
+
+class LogLines(logging.Handler):
+    """One line per record; while a progress bar is shown, above it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(printable(self.format(record)))
+
+
+def show_log() -> None:
+    """With $MACS_VERBOSE, print what the package logs from now on; without it, no longer."""
+    logger, verbose = logging.getLogger("macs"), bool(os.environ.get(VERBOSE))
+    for handler in [each for each in logger.handlers if isinstance(each, LogLines)]:
+        logger.removeHandler(handler)
+    if verbose:
+        handler = LogLines()
+        handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(name)s: %(message)s", "%H:%M:%S"))
+        logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if verbose else logging.NOTSET)
+    logger.propagate = not verbose  # or a library that prints all logs would print ours once more
+
+
+@contextmanager
+def timed(log: logging.Logger, stage: str) -> Iterator[None]:
+    """Log how long a stage took, once it is done."""
+    start = time.monotonic()
+    yield
+    log.debug("%s took %.2f s", stage, time.monotonic() - start)
 
 
 HUB = "huggingface_hub.utils._http"  # the logger that writes two lines about each attempt to reach the hub

@@ -102,6 +102,21 @@ def use_bf16(precision: str, device: torch.device) -> bool:
     return precision == "bf16" or bf16.faster
 
 
+def explained(device: torch.device, precision: str) -> str:
+    """Where and how a network computes, and why; for the log."""
+    if _chosen and device == _chosen[0]:
+        why = "as asked"
+    elif (accelerator := _accelerator()) is None:
+        why = "torch finds no GPU"
+    else:
+        why = "found by torch" if device.type == accelerator.type else "where the network is"
+    count, limit = torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
+    threads = f"{count} thread{'s' if count > 1 else ''}" + (f" (OMP_NUM_THREADS={limit})" if limit else "")
+    number = "bf16" if use_bf16(precision, device) else "float32"
+    how = bf16_on(device).reason if precision == AUTO else "as asked"
+    return f"on {device} ({why}), {threads}, in {number} ({how})"
+
+
 @cache
 def _multiplies_bf16() -> bool:
     """Whether a product in bf16 succeeds. Another process tries it, since an illegal instruction would end this one."""

@@ -1,5 +1,6 @@
 """An entry of the catalogue: the files of a public dataset, its size, its authors and its reader."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -12,6 +13,8 @@ from macs.core.files import kind_of
 from macs.data.decoding import Progress
 from macs.data.imageset import ImageSet
 from macs.data.preparation import DEFAULT, Preparation
+
+log = logging.getLogger(__name__)
 
 Role = Literal["id", "outliers", "ood"]
 Layout = tuple[str, ...]  # files or folders that are read together, relative to the data root
@@ -98,6 +101,7 @@ class Dataset:
         files = self.find(root, split)
         if files is None:
             raise self.missing(root, split)
+        log.info("the %s split of %s is read from %s", split, self.name, ", ".join(map(str, files)) or self.packages)
         images = self.reader(Source(split, files, preparation, progress, labelled))
         return replace(images.prepared(preparation), name=self.name, mirror=self.mirror)
 

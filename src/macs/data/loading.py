@@ -1,5 +1,6 @@
 """From the name of a dataset, or a path, to its images."""
 
+import logging
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from macs.core.console import warn
+from macs.core.console import timed, warn
 from macs.core.errors import MacsError
 from macs.core.files import input_folder, kind_of, user_path
 from macs.core.registry import unknown, users_code
@@ -21,6 +22,8 @@ from macs.data.preparation import Preparation, preparation_from
 from macs.data.readers import read_npy
 from macs.data.spec import DataSpec
 from macs.data.walking import printable_name
+
+log = logging.getLogger(__name__)
 
 SPLITS = ("train", "val", "test")
 
@@ -149,10 +152,12 @@ def load(
     decoded, `progress(done, total)` is called. The set is named by `spec`, so that its name loads it again.
     """
     place, preparation = Place(spec), preparation_from(size, preparation)
-    if place.kind == "dataset":
-        images = place.dataset.read(data_root(root), split, preparation, progress, labelled)
-    else:
-        images = _load(place, split, root, preparation, progress, labelled, base, broken)
+    with timed(log, f"loading {spec}"):
+        if place.kind == "dataset":
+            images = place.dataset.read(data_root(root), split, preparation, progress, labelled)
+        else:
+            images = _load(place, split, root, preparation, progress, labelled, base, broken)
+    log.info("%s: %d images of %d classes, %d pixels wide", spec, len(images), len(images.classes), images.size)
     origin = DataSpec(
         printable_name(spec),
         split if place.splits else "",
@@ -187,15 +192,18 @@ def _load(
             raise MacsError(
                 f"Cannot load {path}: give a folder of images, a list (.txt), a .npy file or the name of a dataset."
             )
+        log.info("%s is the file %s", place.spec, path.absolute())
         return ImageSet(path.name, read_npy(path)).prepared(preparation)
     if place.kind == "folder":
         folder = place.folder(split)
+        log.info("%s is the folder %s", place.spec, folder.absolute())
         images = ImageSet.from_folder(
             folder, labelled=labelled, broken=broken, progress=progress, preparation=preparation
         )
         where = f"class folder {folder}/"
     elif place.kind == "list":
         start = base_of(path, [path.parent, data_root(root)]) if base is None else base
+        log.info("%s is a list of paths that start from %s", place.spec, start)
         images = ImageSet.from_list(
             path, root=start, labelled=labelled, broken=broken, progress=progress, preparation=preparation
         )

@@ -4,6 +4,7 @@ The bytes received so far are in a .part file. Beside it, a .part.tag file keeps
 file: the server continues only that version and sends a changed file from its beginning (If-Range, RFC 9110, 13.1.5).
 """
 
+import logging
 import re
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ import urllib3
 from macs.core.errors import MacsError
 from macs.core.version import __version__
 from macs.data.decoding import Progress
+
+log = logging.getLogger(__name__)
 
 CHUNK = 2**18  # bytes written at a time
 TIMEOUT = 30.0  # seconds without a byte
@@ -58,6 +61,7 @@ def request(url: str, part: Path, size: int, progress: Progress) -> None:
     headers = {"Accept-Encoding": "identity", "User-Agent": f"macs/{__version__}"}
     if have and tag:
         headers |= {"Range": f"bytes={have}-", "If-Range": tag}
+    log.info("%s to %s, of which %d bytes are there", url, part, have)
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
         start, total = span(response, have)
         if start is None:

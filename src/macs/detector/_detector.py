@@ -1,5 +1,6 @@
 """Detector: a classifier, a score and a threshold, which together decide whether an image is ID or OOD."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -12,6 +13,7 @@ from torch import nn
 
 from macs import nets, scores
 from macs.answers import Answers
+from macs.core.devices import device_of, explained
 from macs.core.errors import MacsError, first_line
 from macs.data import ImageSet
 from macs.data.fingerprint import same_pixels
@@ -29,6 +31,8 @@ from macs.scores import Score
 
 if TYPE_CHECKING:
     from macs.detector.int8 import Quantised
+
+log = logging.getLogger(__name__)
 
 # A threshold must mean the same on every machine and in the exported file, so bf16 is never used.
 PRECISION = "float32"
@@ -201,6 +205,8 @@ class Detector(Judge):
     @contextmanager
     def asking(self) -> Iterator[Ask]:
         features = self.score.reads == "features"
+        if log.isEnabledFor(logging.INFO):
+            log.info("%s runs %s", nets.name_of(self.net), explained(device_of(self.net), PRECISION))
         with inference(self.net, PRECISION, features) as run:
             yield lambda batch: self._ranked(scores.answer(self.score, run(batch)))
 

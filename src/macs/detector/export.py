@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from macs import nets, scores
+from macs.core.console import timed
 from macs.core.errors import MacsError, first_line
 from macs.core.files import write_atomically
 from macs.core.version import __version__
@@ -34,6 +35,8 @@ from macs.inference import Outputs
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+log = logging.getLogger(__name__)
 
 OPSET = 18
 INPUT = "raw uint8 RGB pixels 0..255, N x H x W x 3, no normalisation"
@@ -107,7 +110,8 @@ def export(detector: Detector, path: str | Path) -> None:
 
 def to_onnx(detector: Detector) -> "ModelProto":
     """The graph with its description; an error unless ONNX Runtime agrees with PyTorch on random images."""
-    model = translated(detector)
+    with timed(log, f"translating {nets.name_of(detector.net)} to ONNX"):
+        model = translated(detector)
     strip(model)
     model.producer_name, model.producer_version = "macs", __version__
     describe(model, detector)

@@ -1,5 +1,6 @@
 """Judge: the part of a detector that does not depend on whether PyTorch or ONNX Runtime computes its network."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from fractions import Fraction
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.answers import joined
+from macs.core.console import timed
 from macs.core.errors import MacsError
 from macs.data.fitness import same_classes, warn_of_guessing
 from macs.data.imageset import ImageSet, as_array
@@ -33,6 +35,7 @@ from macs.metrics import FprRule
 if TYPE_CHECKING:
     from macs.detector.verdicts import Prediction
 
+log = logging.getLogger(__name__)
 Ask = Callable[[NDArray[np.uint8]], RankedAnswers]  # raw pixels N x size x size x 3 -> one answer per image
 
 
@@ -137,7 +140,7 @@ class Judge:
 
     def ask(self, images: ImageSet, progress: bool = False) -> RankedAnswers:
         """The answers for a set of images that have the network's size, from one pass."""
-        with self.asking() as ask:
+        with timed(log, f"judging {images.name}, {len(images):,} images,"), self.asking() as ask:
             return joined(map(ask, batches_of(images, progress=progress))).checked(images.name)
 
 

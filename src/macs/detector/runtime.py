@@ -7,6 +7,7 @@ for row in detector.predict_files("photos/"): ...
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ from macs.detector.verdicts import RankedAnswers
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
+
+log = logging.getLogger(__name__)
 
 OUTPUTS = ("label", "confidence", "p_value", "is_ood")
 UNSEALED = "?" * 64  # takes the place of the checksum until that is computed
@@ -59,6 +62,13 @@ class Runtime(Judge):
         self.preparation: Preparation = self.label.preparation
         self.calibration: Calibration = self.label.calibration
         self.sha256: str = seal(content)
+        log.info("%s is an exported detector, checksum %s", self.path.absolute(), self.sha256)
+        log.info(
+            "ONNX Runtime %s runs it on %s, %s threads",
+            silent_onnxruntime().__version__,
+            ", ".join(map(short_name, self.session.get_providers())),
+            threads or "its own number of",
+        )
         self.reference: Reference | None = reference_in(content, self.calibration)
 
     @contextmanager

@@ -7,6 +7,7 @@ that a file that was edited or damaged is refused. Only the checks of the tensor
 import hashlib
 import io
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from macs.detector._detector import Detector
     from macs.scores import Score
+
+log = logging.getLogger(__name__)
 
 NET, SCORE = "net.", "score."  # prefixes of the tensors of the network and of a fitted score
 CONFIDENCES = "calibration.confidences"  # the tensor that p-values are computed from
@@ -257,6 +260,7 @@ def read(path: str | Path) -> tuple[DetectorLabel, bytes]:
     recorded = label.pop("sha256", None)
     if recorded != checksum(label, header, memoryview(content)[start:]):
         raise MacsError(f"{path} was changed after it was saved: its checksum does not match; copy it again.")
+    log.info("%s is a detector, %d bytes, checksum %s", path.absolute(), size, recorded)
     return read_label(label, path), content
 
 

@@ -1,5 +1,6 @@
 """Verdicts for any number of files in bounded memory: threads decode a little ahead of the network."""
 
+import logging
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,8 @@ from macs.data.walking import in_batches
 from macs.detector.judge import Judge
 from macs.detector.paths import Item, find_images
 from macs.detector.verdicts import Prediction, predictions
+
+log = logging.getLogger(__name__)
 
 AHEAD = 2  # batches that are decoded in advance
 
@@ -39,6 +42,7 @@ def predict_files(
 def _rows(
     judge: Judge, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
 ) -> Iterator[Prediction]:
+    log.info("%d threads decode pictures", DECODERS.workers)
     with judge.asking() as ask:
         for batch in in_batches(decoded(paths, judge.preparation), batch_at(judge.preparation.size)):
             readable = [picture for picture in batch if picture.pixels is not None]

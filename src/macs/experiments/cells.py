@@ -10,6 +10,7 @@ that was interrupted continues after its last finished epoch, and one more test 
 
 import copy
 import json
+import logging
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     from macs.evaluation import Evaluation
     from macs.training.sources import Held
+
+log = logging.getLogger(__name__)
 
 FORMAT = 3  # version of a cell's files
 Scored = tuple[NDArray[np.bool_], NDArray[np.float32]]  # per image: is the predicted class right, and the confidence
@@ -117,6 +120,7 @@ class Cell:
         parent = self.root / self.name
         with locked(parent / f".{self.key}.lock", f"Another process trains {self.name}; waiting for it ..."):
             if self.finished:
+                log.info("%s was trained before: %s", self.name, self.folder.path)
                 return
             record = {"depends": self.depends, "spec": self.spec.as_dict()}
             write_text(parent / f"{self.key}.json", json.dumps(record, indent=2))
@@ -171,7 +175,9 @@ class Cell:
     def _scored(self, images: ImageSet, score: str, net: "Callable[[], nn.Module]", progress: bool) -> Scored:
         """The network's answers on a set, read from disk if it was scored before."""
         file = self.folder.path / f"confidences-{score}-{fingerprint(images)}.npz"
-        if not file.exists():
+        if file.exists():
+            log.info("%s was scored before: %s", images.name, file)
+        else:
             from macs import scores
 
             answers = scores.ask(net(), images, score, self.spec.recipe.precision, progress)

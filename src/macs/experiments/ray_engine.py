@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from macs.core.clusters import TRIES, connected, slots
-from macs.core.console import Terminal
+from macs.core.console import Terminal, show_log
 from macs.core.errors import MacsError, first_line, last_line
 from macs.core.version import __version__
 from macs.experiments.cells import Cell, Examination
@@ -104,6 +104,7 @@ def train_and_measure(cell: Cell, shipped: tuple["Held", Examination], start: "n
 
     from macs.nets import remember_origin
 
+    show_log()
     held, on = shipped
     if start is not None:
         held = replace(held, nets={**held.nets, cell.spec.start.weights: start})

@@ -6,6 +6,7 @@ the file names.
 """
 
 import json
+import logging
 import pickle
 import warnings
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ from macs.nets._names import build, library_of
 from macs.nets._network import Net, is_ours, name_of, preparation_of, require_net
 from macs.nets._normalise import USUAL
 from macs.nets._weights import remember_origin
+
+log = logging.getLogger(__name__)
 
 RUN_FILE = "net.safetensors"  # the network of a run folder
 LIBRARY_FILES = ("model.safetensors", "pytorch_model.bin")  # in folders as timm and transformers write them
@@ -161,6 +164,7 @@ def load(
         net.draw_head(seed)
         tell(f"{path} has no last layer for {classes} classes, so the last layer of {name} starts at random.")
     remember_origin(net, source, None if replaced is None else seed)
+    log.info("%s with %d classes has the %d tensors of %s", name, classes, len(state), source)
     if isinstance(net, Net) and not normalised and label.name is None and net.public_normalisation is None:
         warn(
             f"{path} does not say how its inputs were normalised, and public files of {name} differ in this: "

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any, TextIO
 
+from macs.core.console import LogLines
+
 
 class JsonLines(logging.Formatter):
     """`extra={"fields": {...}}` of a record become keys of its object."""
@@ -31,10 +33,15 @@ class Lines(logging.StreamHandler[TextIO]):
 
 
 def write_log(level: str = "info") -> None:
-    """Write the service's log, and uvicorn's messages about requests that it refuses."""
+    """Write the service's log, and uvicorn's messages about requests that it refuses.
+
+    What --verbose prints in other commands is part of that log.
+    """
     handler = Lines(sys.stderr)
     handler.setFormatter(JsonLines())
     for name, least in (("macs.serve", level.upper()), ("uvicorn.error", "WARNING")):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(least)
+    package = logging.getLogger("macs")
+    package.handlers = [handler if isinstance(each, LogLines) else each for each in package.handlers]

@@ -3,6 +3,7 @@
 Features are computed once, and every epoch then runs the last layer alone.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
@@ -25,6 +26,7 @@ from macs.training.recipe import BACKBONE, Recipe
 from macs.training.sampling import outliers_of
 from macs.training.tuning import last_layer
 
+log = logging.getLogger(__name__)
 Batches = Callable[[int], Iterator[Batch]]  # the number of an epoch -> its batches
 
 
@@ -42,6 +44,7 @@ def feed(
 ) -> tuple[nn.Module, Batches]:
     """The module that a training step runs, and its batches in the epochs to come; `model` is fabric's `net`."""
     if epochs and features_suffice(net, method, recipe, train.size):
+        log.info("the backbone is frozen and sees the same pixels every time: its features are computed once")
         head = fabric.setup_module(last_layer(net, train.size))
         return head, feature_batches(net, train, outliers, recipe, epochs, progress, processes)
     in_parts = InParts(model, recipe.accumulate) if recipe.accumulate > 1 else model

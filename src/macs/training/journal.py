@@ -1,6 +1,7 @@
 """The journal of a training: its epochs so far, the weights of the best one if they are kept, and the run folder."""
 
 import copy
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
@@ -14,6 +15,8 @@ from macs.methods import Method
 from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder, kept_epoch
 from macs.training.state import Weights, images_of, restore, state_of
+
+log = logging.getLogger(__name__)
 
 
 class Journal:
@@ -42,6 +45,7 @@ class Journal:
         method, self.history, self.best = restore(
             self.folder, self.net, self.optimizer, method, self.recipe, self.images, self.best, self.processes
         )
+        log.info("continuing %s after %d epochs", self.folder.path, len(self.history))
         return method
 
     def save(self, method: Method) -> None:
@@ -56,6 +60,7 @@ class Journal:
         if self.best is not None and kept_epoch(self.history, "best") is epoch:
             self.best = copy.deepcopy(self.net.state_dict())
         self.save(method)
+        log.debug("epoch %d took %.2f s", epoch.epoch, epoch.seconds)
 
     def close(self, classes: Sequence[str]) -> list[Epoch]:
         """Leave the network with the weights that are kept, write them, and return all epochs."""

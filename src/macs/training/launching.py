@@ -13,6 +13,8 @@ from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 
+log = logging.getLogger(__name__)
+
 RUN_ID = "macs"  # of processes that were started here and not by torchrun
 PER_CORE = 4  # most processes per core; even the second one makes nothing faster
 GRACE = 5.0  # seconds for the first process to end, which ends all others
@@ -76,8 +78,9 @@ def _launch(devices: int, nodes: int, rendezvous: str | None, command: Sequence[
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.disable(logging.ERROR)  # we report failures ourselves
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
+    log.info("starting %d processes with OMP_NUM_THREADS=%s", devices, os.environ["OMP_NUM_THREADS"])
+    logging.disable(logging.ERROR)  # we report failures ourselves
     with tempfile.TemporaryDirectory() as logs:
         others = dict.fromkeys(range(1, devices), Std.ALL)  # the first process speaks for all
         config = LaunchConfig(

@@ -6,9 +6,9 @@ Everything goes to standard error, so that standard output holds only results.
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from macs.core.console import Terminal
 from macs.training.runs import Epoch
 
 
@@ -17,7 +17,7 @@ class TrainingProgress:
 
     def __init__(self, method: str, epochs: int, steps: int, show: bool) -> None:
         self.method, self.epochs, self.steps = method, epochs, steps
-        self.console = Console(stderr=True, quiet=not show, highlight=False)
+        self.console = Terminal(stderr=True, quiet=not show, highlight=False)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

@@ -19,7 +19,7 @@ from lightning_fabric.plugins import MixedPrecision
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
-from macs.core.devices import best_device, use_bf16
+from macs.core.devices import best_device, explained, use_bf16
 from macs.core.errors import MacsError
 from macs.core.processes import ALONE, Processes
 from macs.data import ImageSet
@@ -27,6 +27,8 @@ from macs.methods import Method
 from macs.training.journal import Journal
 from macs.training.launching import RUN_ID
 from macs.training.recipe import Recipe
+
+log = logging.getLogger(__name__)
 
 # The others wait while the first process validates. If one dies, they notice at once, without this limit.
 PATIENCE = timedelta(hours=12)
@@ -51,6 +53,9 @@ def connect(recipe: Recipe, train: ImageSet, outliers: ImageSet | None) -> tuple
     # As an object: by its name, Lightning would print a line about it.
     precision: Any = MixedPrecision("bf16-mixed", device.type) if bf16 else None
     count, here = world()
+    if log.isEnabledFor(logging.INFO):
+        which = f"training in {count} processes, this one" if count > 1 else "training"
+        log.info("%s %s", which, explained(device, recipe.precision))
     if count == 1:
         own: Any = 1 if device.index is None else [device.index]
         return Fabric(accelerator=device.type, devices=own, plugins=precision), ALONE
