@@ -50,7 +50,7 @@ class TrainingOptions:
     openood-cifar100, kuangliu, imagenet, half, none; else oe."""
 
     method: Name = "macs"
-    """What a training step minimises: auto (recommended; docs/study.md), METHODS, or your own as module:Class."""
+    """What a training step minimises: auto (our choice; docs/study.md), METHODS, or your own as module:Class."""
 
     size: Annotated[int | None, EDGE] = None
     """Edge of the square images, in pixels [default: that of another library's network, else 32]."""

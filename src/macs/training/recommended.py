@@ -1,4 +1,4 @@
-"""The recommended method, which `--method auto` stands for: docs/study.md says how it was chosen, without test images.
+"""The method that `--method auto` stands for: docs/study.md says what speaks for it and what does not.
 
 A run folder records the method and the settings themselves, never the word auto.
 """
@@ -12,5 +12,5 @@ SETTINGS: dict[str, float | str | bool] = {"on": "energy", "variant": "hinge", "
 
 
 def resolved(method: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The method and settings that a name stands for; settings that are given override the recommended ones."""
+    """The method and settings that a name stands for; settings that are given override those of auto."""
     return (METHOD, {**SETTINGS, **settings}) if method == AUTO else (method, dict(settings))
