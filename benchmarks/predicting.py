@@ -29,6 +29,7 @@ from macs.data.preparation import Preparation
 from macs.data.reading import BATCH
 from macs.detector import Detector
 from macs.detector.judge import Judge
+from macs.detector.paths import find_images
 from macs.detector.runtime import OUTPUTS, Runtime
 from macs.detector.stream import decoded
 
@@ -125,7 +126,7 @@ def rates(judges: Mapping[str, Judge], files: list[Path], rounds: int) -> None:
 
         return measure
 
-    cases = {"decoding": in_turn(lambda part: exhaust(decoded(part, Preparation())), parts)}
+    cases = {"decoding": in_turn(lambda part: exhaust(decoded(find_images(part), Preparation())), parts)}
     for name, judge in judges.items():
         if isinstance(judge, Runtime):
             bare = InferenceSession(judge.path, quiet)

@@ -81,6 +81,28 @@ def test_what_cannot_be_read_has_a_row_that_says_why(memory: Any) -> None:
         unknown.read(Preparation(8))
 
 
+def test_a_file_is_one_request_and_one_without_a_first_byte_is_read_too(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int | None] = []
+    cat_file = type(memory).cat_file
+
+    def as_s3_does(self: Any, path: str, start: int | None = None, **more: Any) -> Any:
+        asked.append(start)
+        content = cat_file(self, path, **more)
+        if start is not None and not content:
+            raise OSError(22, "The requested range is not satisfiable")
+        return content[start:]
+
+    monkeypatch.setattr(type(memory), "cat_file", as_s3_does)
+    assert content_of("memory://photos/b.png") == png(1) and asked == [0]
+    memory.pipe_file("/photos/empty.png", b"")
+    assert content_of("memory://photos/empty.png") == b"" and asked == [0, 0, None]
+    with pytest.raises(MacsError, match="Cannot read memory://photos/none.png: there is nothing"):
+        content_of("memory://photos/none.png")
+    assert asked == [0, 0, None, 0]
+
+
 def test_shards(memory: Any, tmp_path: Path) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as shard:

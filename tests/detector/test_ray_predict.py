@@ -79,6 +79,27 @@ def test_a_chunk_has_the_rows_of_the_local_command(exported: Path, photos: Path,
         judge_chunk(chunk, b"", job._replace(version="0.0.1"), done=False)
 
 
+def test_what_a_driver_has_listed_is_read_by_its_name_and_not_looked_up(
+    exported: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In a store, a second look would be one more request per image, and a name such as a[1].png would be a glob."""
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    names = ["a1.png", "a[1].png", "what?.png"]
+    for number, name in enumerate(names):
+        memory.pipe_file(f"/listed/{name}", (photos / f"{number:03}.png").read_bytes())
+    (chunk,) = chunks_of(["memory://listed"], 10)
+
+    def looked_up(self: Any, path: str, *more: Any, **others: Any) -> bool:
+        raise AssertionError(path)
+
+    for method in ("isdir", "ls", "glob"):
+        monkeypatch.setattr(type(memory), method, looked_up)
+    job = Job(str(tmp_path / "out"), "a", None, 1, __version__)
+    assert judge_chunk(chunk, exported.read_bytes(), job, done=False)[0::2] == (3, 0)
+    assert [row["path"] for row in rows_in(job.out)] == [f"memory://listed/{name}" for name in names]
+
+
 def test_options(exported: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def said(*options: object, detector: Path = exported) -> str:
         return refused(capsys, "predict", tmp_path, "--detector", detector, *options)

@@ -34,16 +34,27 @@ class Item:
 def find_images(paths: str | Path | Iterable[str | Path]) -> Iterator[Item]:
     """Every image that the paths name. A path without images gives an item whose `read` raises the reason."""
     for path in map(str, [paths] if isinstance(paths, str | Path) else paths):
-        any_images = False
-        try:
-            for item in _items(path):
-                any_images = True
-                yield item
-        except MacsError as error:
-            yield _failure(path, str(error))
-        else:
-            if not any_images:
-                yield _failure(path, f"There are no images at {path} ({', '.join(SUFFIXES)}); check the path.")
+        yield from _or_failure(path, _items(path))
+
+
+def listed_images(urls: Iterable[str]) -> Iterator[Item]:
+    """The images at URLs that come from a listing: each is a file, neither looked up again nor taken for a glob."""
+    for url in urls:
+        yield from _or_failure(url, _remote(url))
+
+
+def _or_failure(path: str, items: Iterable[Item]) -> Iterator[Item]:
+    """The items of a path, or the reason why there are none."""
+    any_images = False
+    try:
+        for item in items:
+            any_images = True
+            yield item
+    except MacsError as error:
+        yield _failure(path, str(error))
+    else:
+        if not any_images:
+            yield _failure(path, f"There are no images at {path} ({', '.join(SUFFIXES)}); check the path.")
 
 
 def _items(path: str) -> Iterator[Item]:

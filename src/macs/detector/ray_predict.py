@@ -147,6 +147,8 @@ def judge_chunk(chunk: Chunk, content: bytes, job: Job, done: bool) -> tuple[int
     """In a worker: judge the images of a chunk and write its file; returns how many rows, OOD and failures it has."""
     from macs.data.ahead import set_workers
     from macs.detector.formats import formats
+    from macs.detector.paths import find_images, listed_images
+    from macs.detector.stream import predict_items
 
     if job.version != __version__:
         raise MacsError(f"A worker has macs {__version__} and the driver {job.version}; install the same version.")
@@ -156,7 +158,8 @@ def judge_chunk(chunk: Chunk, content: bytes, job: Job, done: bool) -> tuple[int
     set_workers(job.threads)
     parquet = formats["parquet"]
     count = Count()
-    rows = count.through(runtime(content, job.threads).predict_files(list(chunk.paths), threshold=job.threshold))
+    items = listed_images(chunk.paths) if is_url(chunk.paths[0]) else find_images(chunk.paths)
+    rows = count.through(predict_items(runtime(content, job.threads), items, job.threshold))
     if is_url(file):
         with tempfile.TemporaryDirectory() as folder:
             parquet.write_file(rows, Path(folder) / "rows")

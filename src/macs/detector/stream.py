@@ -35,16 +35,19 @@ def predict_files(
     """One row per image, in the order in which the paths give them."""
     if not isinstance(paths, str | Path | Iterable):
         raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
+    return predict_items(judge, find_images(paths), threshold)
+
+
+def predict_items(judge: Judge, items: Iterable[Item], threshold: float | None = None) -> Iterator[Prediction]:
+    """One row per image, in order."""
     thresholds = judge.thresholds(threshold)  # here, so that a mistake is raised now and not with the first row
-    return _rows(judge, paths, thresholds)
+    return _rows(judge, items, thresholds)
 
 
-def _rows(
-    judge: Judge, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
-) -> Iterator[Prediction]:
+def _rows(judge: Judge, items: Iterable[Item], thresholds: NDArray[np.float32]) -> Iterator[Prediction]:
     log.info("%d threads decode pictures", DECODERS.workers)
     with judge.asking() as ask:
-        for batch in in_batches(decoded(paths, judge.preparation), batch_at(judge.preparation.size)):
+        for batch in in_batches(decoded(items, judge.preparation), batch_at(judge.preparation.size)):
             readable = [picture for picture in batch if picture.pixels is not None]
             rows: Iterator[Prediction] = iter(())
             if readable:
@@ -54,10 +57,10 @@ def _rows(
                 yield Prediction(picture.name, reason=picture.reason) if picture.pixels is None else next(rows)
 
 
-def decoded(paths: str | Path | Iterable[str | Path], preparation: Preparation) -> Iterator[Picture]:
-    """The images that the paths name, in order; each is decoded as its own task, so that large ones use every core."""
+def decoded(items: Iterable[Item], preparation: Preparation) -> Iterator[Picture]:
+    """The images in order; each is decoded as its own task, so that large ones use every core."""
     read = partial(decode, preparation=preparation)
-    return map_ahead(read, find_images(paths), threads=DECODERS.workers, ahead=AHEAD * batch_at(preparation.size))
+    return map_ahead(read, items, threads=DECODERS.workers, ahead=AHEAD * batch_at(preparation.size))
 
 
 def decode(item: Item, preparation: Preparation) -> Picture:
