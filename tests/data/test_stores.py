@@ -98,7 +98,7 @@ def test_a_file_is_one_request_and_one_without_a_first_byte_is_read_too(
     assert content_of("memory://photos/b.png") == png(1) and asked == [0]
     memory.pipe_file("/photos/empty.png", b"")
     assert content_of("memory://photos/empty.png") == b"" and asked == [0, 0, None]
-    with pytest.raises(MacsError, match="Cannot read memory://photos/none.png: there is nothing"):
+    with pytest.raises(MacsError, match="Cannot read memory://photos/none.png: nothing is there"):
         content_of("memory://photos/none.png")
     assert asked == [0, 0, None, 0]
 
