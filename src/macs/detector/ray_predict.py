@@ -30,6 +30,7 @@ from macs.detector.counting import Count
 
 CHUNK = 500  # images of one task, unless they are in a shard, which is a task of its own
 AHEAD = 2  # chunks per slot that wait for a worker
+READERS = 8  # threads of a task that read from a store: they wait for it, and take little of the processor
 
 
 class Job(NamedTuple):
@@ -155,10 +156,11 @@ def judge_chunk(chunk: Chunk, content: bytes, job: Job, done: bool) -> tuple[int
     file = f"{job.out.rstrip('/')}/{chunk.file(job)}"
     if done:
         return numbers_of(file)
-    set_workers(job.threads)
+    remote = is_url(chunk.paths[0])
+    set_workers(max(READERS, job.threads) if remote else job.threads)
     parquet = formats["parquet"]
     count = Count()
-    items = listed_images(chunk.paths) if is_url(chunk.paths[0]) else find_images(chunk.paths)
+    items = listed_images(chunk.paths) if remote else find_images(chunk.paths)
     rows = count.through(predict_items(runtime(content, job.threads), items, job.threshold))
     if is_url(file):
         with tempfile.TemporaryDirectory() as folder:
