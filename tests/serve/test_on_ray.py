@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from macs.serve.app import create_app
 from macs.serve.on_ray import Wanted, application, build, replica_app
 from macs.serve.settings import DEFAULT, ServeSettings
 
-pytest.importorskip("ray.serve")
+# Looked for and not imported: Ray reads its settings on import, and other tests set them.
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 SOURCE = Path(__file__).parents[2] / "src"
 NAME = f"macs-test-{os.getpid()}"  # of the application, and so in the names of its processes
 CLIENTS = 16
