@@ -107,18 +107,24 @@ class Mutant:
     index: int | None
     changed: object
 
-    def apply(self) -> object:
-        """Change the tree; what stood there before is returned."""
-        place = vars(self.parent) if self.index is None else getattr(self.parent, self.field)
-        key = self.field if self.index is None else self.index
-        before, place[key] = place[key], self.changed
-        return before
+    def apply(self) -> None:
+        container, key = self.place
+        container[key] = self.changed
+
+    def unchanged(self) -> "Mutant":
+        """The mutant that leaves this place as it is."""
+        container, key = self.place
+        return replace(self, changed=container[key])
+
+    @property
+    def place(self) -> tuple[Any, Any]:
+        return (vars(self.parent), self.field) if self.index is None else (vars(self.parent)[self.field], self.index)
 
     def __str__(self) -> str:
-        code = ast.unparse(self.parent).splitlines()[0]
-        before = self.apply()
+        code, unchanged = ast.unparse(self.parent).splitlines()[0], self.unchanged()
+        self.apply()
         changed = ast.unparse(self.parent).splitlines()[0]
-        replace(self, changed=before).apply()
+        unchanged.apply()
         return f"{self.path.relative_to(ROOT)}:{self.line}  {code}  ->  {changed}"
 
 
@@ -192,7 +198,7 @@ class Finder(MetaPathFinder):
         return spec_from_file_location(fullname, self.mutant.path, loader=loader)
 
 
-def run_tests(tests: str, mutant: Mutant | None, seconds: int) -> tuple[bool, float]:
+def run_tests(tests: str, mutant: Mutant, seconds: int) -> tuple[bool, float]:
     """Whether the tests pass in a fork of this process, and the processor time that they take."""
     child = os.fork()
     if child == 0:
@@ -201,15 +207,32 @@ def run_tests(tests: str, mutant: Mutant | None, seconds: int) -> tuple[bool, fl
         os.dup2(nowhere, 2)
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         signal.alarm(60 * seconds)  # for a mutant that waits, and so uses no processor time
-        if mutant:
-            mutant.apply()
-            sys.meta_path.insert(0, Finder(mutant))
+        mutant.apply()
+        sys.meta_path.insert(0, Finder(mutant))
         import pytest
 
         skipped = " and ".join(f"not {name}" for name in SLOW)
         os._exit(pytest.main([tests, "-x", "-q", "-p", "no:cacheprovider", "-k", skipped]))
     _, status, used = os.wait4(child, 0)
     return status == 0, used.ru_utime + used.ru_stime
+
+
+def try_target(target: str, sample: int, seed: int) -> None:
+    """Test a sample of a target's mutants, and print the survivors and how many were killed."""
+    pattern, tests = TARGETS[target]
+    every = [mutant for path in sorted((SOURCE / "macs").glob(pattern)) for mutant in mutants(path)]
+    count = min(sample or len(every), len(every))
+    passed, seconds = run_tests(tests, every[0].unchanged(), 600)  # imported as mutants are
+    if not passed:
+        sys.exit(f"{tests} fails without a change; see to that first.")
+    print(f"{target}: {count} of {len(every)} mutants, seed {seed}; their tests take {seconds:.1f} s", flush=True)
+    killed = 0
+    for position in sorted(random.Random(seed).sample(range(len(every)), count)):
+        if run_tests(tests, every[position], 5 + int(3 * seconds))[0]:
+            print(f"  survived  {every[position]}", flush=True)
+        else:
+            killed += 1
+    print(f"{target}: {killed} of {count} killed", flush=True)
 
 
 def main() -> None:
@@ -225,24 +248,7 @@ def main() -> None:
         importlib.import_module(name)
     importlib.import_module("torch").set_num_threads(1)  # a fork has only one of its parent's threads
     for target in options.targets or TARGETS:
-        pattern, tests = TARGETS[target]
-        every = [mutant for path in sorted((SOURCE / "macs").glob(pattern)) for mutant in mutants(path)]
-        drawn = sorted(
-            random.Random(options.seed).sample(range(len(every)), min(options.sample or len(every), len(every)))
-        )
-        passed, seconds = run_tests(tests, None, 600)
-        if not passed:
-            sys.exit(f"{tests} fails without a change; see to that first.")
-        print(
-            f"{target}: {len(drawn)} of {len(every):,} mutants, seed {options.seed}; tests: {seconds:.1f} s", flush=True
-        )
-        survivors = []
-        for position in drawn:
-            if run_tests(tests, every[position], 5 + int(3 * seconds))[0]:
-                survivors.append(every[position])
-                print(f"  survived  {every[position]}", flush=True)
-        killed = len(drawn) - len(survivors)
-        print(f"{target}: {killed} of {len(drawn)} killed", flush=True)
+        try_target(target, options.sample, options.seed)
 
 
 if __name__ == "__main__":
