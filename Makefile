@@ -31,9 +31,8 @@ coverage: .venv/dev-installed
 	OMP_NUM_THREADS=1 COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest --numprocesses auto --dist loadfile \
 		--no-loadscope-reorder --cov --cov-report=term:skip-covered --cov-report=html:coverage
 
-mutations: .venv/dev-installed  # of what [tool.mutmut] in pyproject.toml names; `mutmut results` lists the survivors
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mutmut>=3.8'
-	OMP_NUM_THREADS=1 $(BIN)/mutmut run
+mutations: .venv/dev-installed  # a sample; `make mutations MUTATIONS="losses --sample 0"` tests all of one target
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutations.py $(MUTATIONS)
 
 test-lowest: .venv-lowest/installed
 	.venv-lowest/bin/python -m pytest $(addprefix tests/,$(LOWEST))
@@ -93,4 +92,4 @@ $(RUNTIME)/installed: pyproject.toml constraints.txt runtime.txt
 	touch $@
 
 clean:
-	rm -rf .venv .venv-lowest .venv-peers .venv-runtime* site coverage mutants runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-peers .venv-runtime* site coverage runs .pytest_cache .mypy_cache .ruff_cache

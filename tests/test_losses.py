@@ -393,6 +393,17 @@ def test_a_step_of_one_side_alone_gives_its_own_slope(form: str, side: int) -> N
     torch.testing.assert_close(slope(mcd), slope(lambda x, y: all_pairs(x, y, "mcd")))
 
 
+@pytest.mark.parametrize("term", TERMS)
+def test_forward_mode_gives_the_slope_along_a_step_of_both_sides(form: str, term: str) -> None:
+    torch.manual_seed(13)
+    a, b = (torch.rand(n, dtype=torch.float64) for n in (5, 7))
+    step_a, step_b = (torch.randn(n, dtype=torch.float64) for n in (5, 7))
+    found: tuple[Any, ...] = torch.func.jvp(TERMS[term], (a, b), (step_a, step_b))
+    torch.testing.assert_close(found[0], all_pairs(a, b, term))
+    ahead, behind = (all_pairs(a + h * step_a, b + h * step_b, term).item() for h in (1e-6, -1e-6))
+    assert found[1].item() == pytest.approx((ahead - behind) / 2e-6, rel=1e-6) and ahead != behind
+
+
 def test_sums_are_wide_where_the_device_has_float64() -> None:
     assert losses._widest_float(torch.device("cpu")) == losses._widest_float(torch.device("cuda")) == torch.float64
     assert losses._widest_float(torch.device("mps")) == torch.float32

@@ -158,6 +158,11 @@ def test_tensors_of_any_type_are_read(dtype: torch.dtype) -> None:
     assert ood_metrics(a, b) == ood_metrics([3, 4, 2], [1, 3, 3])
 
 
+def test_a_float64_tensor_keeps_the_digits_that_float32_would_drop() -> None:
+    higher, lower = (torch.tensor([value], dtype=torch.float64) for value in (0.5 + 1e-12, 0.5))
+    assert ood_metrics(higher, lower).auroc == 1 and ood_metrics(lower, higher).auroc == 0
+
+
 def test_sides_of_different_precision_are_compared_exactly() -> None:
     # float32(0.1) is larger than 0.1: not a tie.
     assert ood_metrics(np.array([0.1], np.float32), np.array([0.1])).auroc == 1

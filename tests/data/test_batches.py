@@ -17,6 +17,7 @@ from macs.data import ImageSet
 from macs.data.batches import (
     RawBatch,
     draw,
+    draws,
     steps_per_epoch,
     to_float,
     training_batches,
@@ -152,6 +153,20 @@ def test_the_order_of_id_images_does_not_depend_on_the_outliers() -> None:
     for one, other in zip(alone, paired, strict=True):
         assert torch.equal(one.images, other.images) and torch.equal(one.labels, other.labels)
     assert alone[0].outliers.shape == (0, 8, 8, 3)
+
+
+def test_without_outliers_a_batch_counts_none_however_many_were_asked_for() -> None:
+    assert [batch.outlier_count for batch in epoch(numbered(8), batch_out=3)] == [0, 0]
+
+
+def test_by_default_an_epoch_is_the_first_of_seed_0_with_all_images_neither_balanced_nor_jittered() -> None:
+    train, outliers = uneven(20, 3), numbered(9, labelled=False)
+    order: dict[str, Any] = {"epoch_size": 0, "seed": 0, "epoch": 0, "balance": False}
+    for one, other in zip(draws(train, outliers, 4, 3), draws(train, outliers, 4, 3, **order), strict=True):
+        assert one[0].tolist() == other[0].tolist() and one[1].tolist() == other[1].tolist()
+    told = training_batches(train, outliers, 4, 3, **order, augment="auto", jitter=0.0)
+    for batch, expected in zip(training_batches(train, outliers, 4, 3), told, strict=True):
+        assert torch.equal(batch.images, expected.images) and torch.equal(batch.outliers, expected.outliers)
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:

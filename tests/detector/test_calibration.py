@@ -238,3 +238,8 @@ def test_a_class_with_too_few_images_is_named_in_its_own_sentence() -> None:
         MacsError, match="^To keep 0.9 of the ID images takes .* images predicted as owl, but there are 3;"
     ):
         conformal_threshold(np.zeros(3), 0.9, "owl")
+
+
+def test_a_prediction_beyond_the_classes_is_an_error_and_not_left_out() -> None:
+    with pytest.raises(ValueError, match="longer than"):
+        thresholds_by_class(np.zeros(60), np.repeat([0, 1, 2], 20), ("cat", "dog"), 0.9)

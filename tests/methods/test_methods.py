@@ -118,7 +118,8 @@ def test_energy_margins_come_from_the_network_when_none_are_given(net: Counting)
 
     assert prepared.m_in == pytest.approx(mean(pair.images), rel=1e-5)
     assert prepared.m_out == pytest.approx(mean(pair.outliers), rel=1e-5)
-    assert EnergyBounded(m_in=-23.0).prepare(net, pair).m_in == -23.0
+    for given in ({"m_in": -23.0}, {"m_out": -5.0}):  # the other one is found
+        assert EnergyBounded(**given).prepare(net, pair) == replace(prepared, **given)
     assert net.training
 
 
@@ -187,6 +188,21 @@ def test_divoe_moves_half_of_the_outliers_uphill_inside_ball_and_pixels(net: Cou
     assert cross_entropy(net(moved[:5]), uniform) > cross_entropy(net(pair.outliers[:5]), uniform)
     assert step.loss.item() == pytest.approx(OutlierExposure().step(net, replace(pair, outliers=moved)).loss.item())
     assert net.fc.weight.grad is None and net.training
+
+
+def test_a_step_of_divoe_by_hand() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False))
+    net[1].weight = nn.Parameter(torch.tensor([[1.0, -1.0], [0.0, 0.0]]))  # the first class, where x > y: raise x - y
+
+    def moved(pixels: list[float], start: list[float], steps: int) -> list[float]:
+        images, shift = (torch.tensor(values).view(1, 1, 1, 2) for values in (pixels, start))
+        return DiversifiedOutlierExposure(eps=0.08, steps=steps).extrapolate(net, images, shift).flatten().tolist()
+
+    assert moved([0.5, 0.4], [0.03, -0.01], steps=0) == pytest.approx([0.53, 0.39])
+    assert moved([0.99, 0.01], [0.05, -0.05], steps=0) == [1, 0]  # pixels stay pixels
+    assert moved([0.5, 0.4], [0.03, -0.01], steps=1) == pytest.approx([0.55, 0.37])  # by eps / 4
+    assert moved([0.5, 0.4], [0.07, -0.01], steps=2) == pytest.approx([0.58, 0.35])  # x at the edge of its ball
+    assert moved([0.4, 0.5], [0.0, 0.0], steps=1) == pytest.approx([0.38, 0.52])  # the second class
 
 
 def test_divoe_looks_for_hard_outliers_in_evaluation_mode() -> None:

@@ -18,6 +18,7 @@ from macs.core.settings import Span
 from macs.data import ImageSet
 from macs.inference import Outputs, outputs_of
 from macs.scores import Combined, Known, Score
+from macs.scores.combined import held_out_of
 from macs.scores.knn import KNN
 from macs.scores.msp import MSP
 from tiny import noise, stripes
@@ -206,3 +207,8 @@ def test_evaluation_holds_out_what_it_is_given_or_training_images(known_test: An
     assert logits_only.score == "msp+energy"
     with pytest.raises(MacsError, match="there are 0; give more"):
         macs.evaluate(net, known_test, sets, score="msp+energy", progress=False)
+
+
+def test_a_quarter_of_the_images_is_held_out_and_at_most_a_thousand() -> None:
+    assert [held_out_of(images) for images in (3, 83, 400, 3996)] == [0, 20, 100, 999]
+    assert held_out_of(4000) == held_out_of(4004) == held_out_of(50_000) == 1000
