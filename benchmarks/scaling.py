@@ -253,7 +253,7 @@ def predictions(folder: Path) -> tuple[float, float]:
     image = min(seconds(local) for _ in range(2)) / len(files)
     title = f"{IMAGES:,} PNGs of 32 x 32 pixels in chunks of {CHUNK}, WRN-40-2 in float32, in seconds"
     table = Table("workers", "model", "measured", "ratio", "images/s", title=title, title_justify="left")
-    begin = rate = overhead = 0.0
+    rate = overhead = 0.0
     for workers in (1, 2, 4):
         start = time.perf_counter()
         ray = connected(None, {"num_cpus": workers, "object_store_memory": 200_000_000})
@@ -269,8 +269,8 @@ def predictions(folder: Path) -> tuple[float, float]:
                 f"c {image * 1e3:.2f} ms per image, o {overhead * 1e3:.0f} ms per chunk; "
                 f"the cluster was up after {up:.1f} s, a new worker ready {begin:.1f} s after it was asked for"
             )
-        warm_up = 0.0 if workers == 1 else begin * max(1.0, workers / CORES)  # all but one worker begin in the job
-        model = job(IMAGES, CHUNK, workers, warm_up, overhead, image, CORES)
+        # Ray starts a worker per CPU with the cluster, so that none starts within the job.
+        model = job(IMAGES, CHUNK, workers, 0.0, overhead, image, CORES)
         table.add_row(str(workers), f"{model:.1f}", f"{took:.1f}", f"{model / took:.2f}", f"{IMAGES / took:.0f}")
         if workers == 2:
             rate = task_rate(ray)
