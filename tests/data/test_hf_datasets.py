@@ -126,7 +126,7 @@ def test_what_is_not_a_dataset_of_images_is_refused(tmp_path: Path) -> None:
         ImageSet.from_hf(pets().remove_columns("img"))
     with pytest.raises(MacsError, match="streamed, but images are read in any order; load it without streaming"):
         ImageSet.from_hf(pets().to_iterable_dataset())
-    with pytest.raises(MacsError, match="is a int, not a dataset of Hugging Face"):
+    with pytest.raises(MacsError, match="is a int, not a Hugging Face dataset"):
         ImageSet.from_hf(5)
     with pytest.raises(MacsError, match="holds no images"):
         ImageSet.from_hf(pets(0))
