@@ -1,6 +1,7 @@
 # `make demo` and `make test` are all the set-up there is: each creates .venv, installs, and runs.
 # --upgrade-deps brings a newer pip than that of Python 3.11, which saves a minute of resolving our extras.
 PYTHON ?= python3
+MUTATIONS ?=  # what to mutate, and how much of it; a sample of everything
 BIN := .venv/bin
 RUNTIME := .venv-runtime
 OTHER_PYTHONS := 3.12 3.13 3.14
