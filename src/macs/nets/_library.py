@@ -48,12 +48,12 @@ class LibraryNet(Net):
     @classmethod
     def usual_preparation(cls, model: str) -> Preparation:
         """How the library prepares pictures for a model."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{cls.__name__} does not define `usual_preparation`")
 
     @classmethod
     def pretrained(cls, model: str, size: int | None) -> State:
         """The weights that the library publishes for a model, for images of this size."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{cls.__name__} does not define `pretrained`")
 
     @property
     def published(self) -> nn.Module:

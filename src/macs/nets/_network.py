@@ -127,7 +127,7 @@ class Net(nn.Module):
 
     def features(self, pixels: Tensor) -> Tensor:
         """N x 3 x H x W pixels in [0, 1] -> the N x D input of the last layer."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define `features`")
 
     def forward(self, pixels: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(pixels))

@@ -139,6 +139,7 @@ class Server(uvicorn.Server):
         log.info("stopped", extra={"fields": {"accepted": gate.accepted, "answered": gate.answered}})
 
     def _connection(self) -> HttpToolsProtocol:
+        # uvicorn declares any kind of connection here; ours is always an HttpToolsProtocol.
         connection: HttpToolsProtocol = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )

@@ -42,6 +42,7 @@ class Averaging(DDPStrategy):
     number of times.
     """
 
+    # Fabric declares that DDP's wrapper is returned.
     def setup_module(self, module: nn.Module) -> nn.Module:  # type: ignore[override]
         return module
 
