@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from macs import methods
-from macs.study.plan import BASE, COSTS, IMAGES, MORE_SEEDS, ROWS, SEEDS, Row, Trial, trials
+from macs.study.plan import BASE, COSTS, IMAGES, MORE_SEEDS, PROTOCOLS, ROWS, SEEDS, Row, Trial, trials
 
 TRAINED = [row for row in ROWS if row.method]
 
@@ -42,7 +44,8 @@ def test_a_trial_is_written_without_the_defaults_of_the_recipe() -> None:
     assert "lr" not in written["recipe"] and "momentum" not in written["recipe"]  # 0.001 is the recipe's own
 
 
-def test_another_budget_is_one_training() -> None:
-    order = list(trials(COSTS, first))
-    assert {str(trial.as_dict()) for trial in order} == {str(row.candidates()[0].as_dict()) for row in COSTS}
+@pytest.mark.parametrize("rows", [COSTS, PROTOCOLS])
+def test_another_budget_or_protocol_is_one_training(rows: tuple[Row, ...]) -> None:
+    order = list(trials(rows, first))
+    assert {str(trial.as_dict()) for trial in order} == {str(row.candidates()[0].as_dict()) for row in rows}
     assert all(trial.seed == 0 and trial.recipe.lr == BASE.lr for trial in order)

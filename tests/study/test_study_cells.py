@@ -1,5 +1,6 @@
 """Cells of the study at toy scale: measured by every score, found again, recomputed with the same numbers."""
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,9 @@ import pytest
 import torch
 
 from command import refused, run
-from macs import nets
+from macs import nets, training
 from macs.core.errors import MacsError
+from macs.evaluation import evaluate
 from macs.experiments.cells import Examination
 from macs.metrics import ood_metrics
 from macs.study import plan
@@ -80,6 +82,20 @@ def test_a_training_that_was_interrupted_before_its_cell_was_written_is_done_aga
     cell.run(None, Held.of([sets.train, sets.outliers], [sets.net]), progress=False)
     assert cell.finished
     assert compute(cell, OE, sets, tmp_path).cost["images"] == computed[0].cost["images"]
+
+
+def test_a_network_is_carried_over_from_margin_to_margin(sets: Sets, tmp_path: Path) -> None:
+    trial = Trial("macs", replace(SMALL, options={"margin": 0.5}), carried=(0.2, 0.8))
+    record = compute(cell_for(trial, tmp_path / "runs", sets), trial, sets, tmp_path)
+    assert record.cost["images"] == 3 * (64 + 64 + 1) and record.trial["carried"] == [0.2, 0.8]
+    assert cell_for(replace(trial, carried=()), tmp_path, sets).key != record.key
+    net = copy.deepcopy(sets.net)
+    for seed, margin in ((1, 0.2), (2, 0.8), (0, 0.5)):
+        recipe = replace(SMALL, options={"margin": margin}, seed=seed)
+        training.finetune(net, sets.train, sets.outliers, method="macs", recipe=recipe, progress=False)
+    by_hand = evaluate(net, sets.examination.test, sets.examination.ood, precision="float32", progress=False)
+    assert record.accuracy == pytest.approx(by_hand.accuracy)
+    assert record.mean("auroc", "msp") == pytest.approx(by_hand.mean("auroc"), abs=1e-5)
 
 
 def test_other_settings_outliers_or_loss_are_other_cells(sets: Sets, tmp_path: Path) -> None:

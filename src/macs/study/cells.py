@@ -33,8 +33,6 @@ from macs.study.plan import FIT_IMAGES, KEPT, SCORES, Trial
 if TYPE_CHECKING:
     from torch import nn
 
-    from macs.training.sources import Held
-
 FORMAT = 1  # of a cell's files
 METRICS = ("auroc", "aupr", "fpr95", "aupr_id", "fpr95_id")
 VALIDATION = "validation"  # the name of the validation outliers among the sets
@@ -71,11 +69,13 @@ class StudyCell(Cell):
 
     code: str = ""
     measured_on: str = ""
+    carried: tuple[float, ...] = ()  # as in Trial
 
     @cached_property
     def depends(self) -> dict[str, Any]:
         own = {"format": FORMAT, "trained": self.trained, "code": self.code, "measured_on": self.measured_on}
-        return {**own, **self.spec.identity()}
+        carried = {"carried": list(self.carried)} if self.carried else {}
+        return {**own, **carried, **self.spec.identity()}
 
 
 def cell_for(trial: Trial, root: Path, sets: "Sets") -> StudyCell:
@@ -88,7 +88,8 @@ def cell_for(trial: Trial, root: Path, sets: "Sets") -> StudyCell:
     spec = spec_of(sets.net, sets.train, outliers if method.needs_outliers else None, method, trial.recipe)
     if not method.needs_outliers:  # as the training itself will record it
         spec = replace(spec, recipe=replace(spec.recipe, batch_out=0))
-    return StudyCell(root, trial.name, spec, not trial.method, loss_code(trial.method), sets.measured_on)
+    code = loss_code(trial.method)
+    return StudyCell(root, trial.name, spec, not trial.method, code, sets.measured_on, trial.carried)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +118,6 @@ def compute(cell: StudyCell, trial: Trial, sets: Sets, folder: Path, progress: b
 
     An interrupted training is not continued but begun again: otherwise the cost of the cell would be incomplete.
     """
-    from macs.training.sources import Held
-
-    shutil.rmtree(cell.folder.path, ignore_errors=True)
     passed = [0]
 
     def count(_: Any, inputs: tuple[Any, ...]) -> None:
@@ -127,10 +125,8 @@ def compute(cell: StudyCell, trial: Trial, sets: Sets, folder: Path, progress: b
 
     handle = sets.net.register_forward_pre_hook(count)  # a training starts from a copy, which has the hook too
     try:
-        images = [sets.train, sets.outliers]
-        held = Held.of([*images, *([sets.outliers.split(trial.outliers)[0]] if trial.outliers else [])], [sets.net])
         wall, cpu = time.perf_counter(), time.process_time()
-        cell.run(None, held, progress)
+        net = trained(cell, trial, sets, progress)
         cost = {
             "seconds": round(time.perf_counter() - wall, 1),
             "cpu_seconds": round(time.process_time() - cpu, 1),
@@ -138,16 +134,31 @@ def compute(cell: StudyCell, trial: Trial, sets: Sets, folder: Path, progress: b
         }
     finally:
         handle.remove()
-    return measured(cell, trial, sets, folder, held, cost, progress)
+    return measured(cell, trial, sets, folder, net, cost, progress)
+
+
+def trained(cell: StudyCell, trial: Trial, sets: Sets, progress: bool) -> "nn.Module":
+    """The network of a cell, after the trainings that come before it; each of them has a run folder of its own."""
+    from macs.training.sources import Held
+
+    for earlier in trial.before():
+        first = cell_for(earlier, cell.root, sets)
+        sets = replace(sets, net=trained(first, earlier, sets, progress))
+        cell = cell_for(replace(trial, carried=()), cell.root, sets)
+    shutil.rmtree(cell.folder.path, ignore_errors=True)
+    images = [sets.train, sets.outliers]
+    held = Held.of([*images, *([sets.outliers.split(trial.outliers)[0]] if trial.outliers else [])], [sets.net])
+    cell.run(None, held, progress)
+    return cell.net(held)
 
 
 def measured(
-    cell: StudyCell, trial: Trial, sets: Sets, folder: Path, held: "Held", cost: dict[str, float], progress: bool
+    cell: StudyCell, trial: Trial, sets: Sets, folder: Path, net: "nn.Module", cost: dict[str, float], progress: bool
 ) -> Record:
     """One pass of a trained network over each set, and from it the metrics of every score."""
     from macs import scores
 
-    net, precision = cell.net(held), trial.recipe.precision
+    precision = trial.recipe.precision
     on = sets.examination
     assert on.test is not None
     fit = scores.fit_all(

@@ -66,12 +66,12 @@ class Findings:
 
     rows: Mapping[str, RowResult]
     missing: int  # number of planned cells that are missing
-    costs: Mapping[str, RowResult] = field(default_factory=dict)  # one training each, with other budgets
+    once: Mapping[str, RowResult] = field(default_factory=dict)  # one training each: other budgets and protocols
 
     @classmethod
     def of(cls, study: Study) -> "Findings":
         rows: dict[str, RowResult] = {}
-        costs: dict[str, RowResult] = {}
+        once: dict[str, RowResult] = {}
         for row in study.rows:
             trial = study.chosen(row)
             again = any(trial == earlier.trial for earlier in rows.values()) and not row.once
@@ -84,8 +84,8 @@ class Findings:
                     for seed in row.seeds()
                     if (record := study.find(replace(trial, recipe=replace(trial.recipe, seed=seed)))) is not None
                 }
-                (costs if row.once else rows)[row.name] = RowResult(row, trial, records, own_score(row), tried)
-        return cls(rows, len(study.missing()), costs)
+                (once if row.once else rows)[row.name] = RowResult(row, trial, records, own_score(row), tried)
+        return cls(rows, len(study.missing()), once)
 
     def difference(
         self, name: str, metric: str, score: str, reference_score: str, where: str = ""

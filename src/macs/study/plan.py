@@ -37,6 +37,7 @@ class Trial:
     method: str
     recipe: Recipe = BASE
     outliers: int = 0  # number of auxiliary outliers to draw from; 0: all
+    carried: tuple[float, ...] = ()  # margins that the network was trained with before, one after another
 
     @property
     def seed(self) -> int:
@@ -51,12 +52,20 @@ class Trial:
         """The trial in plain values, without defaults of the recipe, so that later hyper-parameters do not matter."""
         usual, recipe = asdict(Recipe()), asdict(self.recipe)
         changed = {key: value for key, value in recipe.items() if key != "options" and value != usual[key]}
+        carried = {"carried": list(self.carried)} if self.carried else {}
         return {
             "method": self.method,
             "settings": dict(self.recipe.options),
             "recipe": changed,
             "outliers": self.outliers,
+            **carried,
         }
+
+    def before(self) -> Iterator["Trial"]:
+        """The trainings that come first, each with images of its own; none if the network is the classifier's."""
+        for number, margin in enumerate(self.carried, start=1):
+            options = {**self.recipe.options, "margin": margin}
+            yield replace(self, carried=(), recipe=replace(self.recipe, options=options, seed=self.seed + number))
 
 
 @dataclass(frozen=True)
@@ -71,8 +80,9 @@ class Row:
     recipe: dict[str, Any] = field(default_factory=dict)  # hyper-parameters that are part of the method
     ours: bool = False  # proposed here, not in a paper
     main: bool = False  # five seeds instead of three
-    outliers: int = 0  # as in Trial
-    once: bool = False  # one training with one seed and no grid, to see what quality costs
+    outliers: int = 0  # as in Trial, and so is the next
+    carried: tuple[float, ...] = ()
+    once: bool = False  # one training with one seed and no grid, for a table of its own
 
     def candidates(self) -> list[Trial]:
         """The trials with seed 0 among which the settings are chosen; the first comes first in the order of work."""
@@ -83,7 +93,7 @@ class Row:
 
     def _trial(self, settings: Settings, rate: float) -> Trial:
         changes: dict[str, Any] = {**self.recipe, "options": dict(settings), "lr": rate}
-        return Trial(self.method, replace(BASE, **changes), self.outliers)
+        return Trial(self.method, replace(BASE, **changes), self.outliers, self.carried)
 
     def seeds(self) -> tuple[int, ...]:
         return (0,) if self.once or not self.method else SEEDS + MORE_SEEDS * self.main
@@ -129,6 +139,12 @@ COSTS = (  # OE with other budgets
     Row("oe-backbone", "all but the last layer frozen", "oe", recipe={"freeze": "backbone", "augment": "crop-flip"},
         once=True),
 )  # fmt: skip
+PROTOCOLS = (  # MaCS from margin to margin: each from the classifier, or from the network of the margin before
+    *(Row(f"macs-{margin}", f"{margin}", "macs", {"margin": margin}, once=True) for margin in (0.2, 0.5, 0.8)),
+    Row("macs-carried-0.5", "0.2, then 0.5", "macs", {"margin": 0.5}, carried=(0.2,), once=True),
+    Row("macs-carried-0.8", "0.2, then 0.5, then 0.8", "macs", {"margin": 0.8}, carried=(0.2, 0.5), once=True),
+    Row("macs-carried-same", "0.5 three times", "macs", {"margin": 0.5}, carried=(0.5, 0.5), once=True),
+)
 
 
 def trials(rows: tuple[Row, ...], chosen: Callable[[Row], Trial | None]) -> Iterator[Trial]:

@@ -14,7 +14,7 @@ from macs.experiments.cells import Examination
 from macs.study import plan
 from macs.study.cells import VALIDATION, Record, Sets, cell_for, compute, records_in
 from macs.study.code import loss_code
-from macs.study.plan import COSTS, ROWS, Row, Trial
+from macs.study.plan import COSTS, PROTOCOLS, ROWS, Row, Trial
 from macs.training.spec import differences
 
 
@@ -26,7 +26,7 @@ class Study:
     records: list[Record]
 
     @classmethod
-    def read(cls, folder: Path, rows: tuple[Row, ...] = ROWS + COSTS) -> "Study":
+    def read(cls, folder: Path, rows: tuple[Row, ...] = ROWS + COSTS + PROTOCOLS) -> "Study":
         return cls(rows, records_in(folder))
 
     def find(self, trial: Trial) -> Record | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from macs.study.cells import METRICS, VALIDATION
 from macs.study.findings import GOAL, REFERENCE, Findings, RowResult
-from macs.study.plan import IMAGES, OOD, SCORES
+from macs.study.plan import COSTS, IMAGES, OOD, PROTOCOLS, SCORES, Row
 from macs.study.statistics import Difference, Estimate, estimate, paired_difference
 from macs.training.recommended import METHOD, SETTINGS
 
@@ -37,7 +37,8 @@ def blocks(findings: Findings) -> dict[str, str]:
         "goal": goal(findings),
         "auto": auto(findings),
         "claims": claims(findings),
-        "costs": costs(findings),
+        "costs": single(findings, "OE with", COSTS),
+        "protocols": single(findings, "margins, one after another", PROTOCOLS),
         "cells": cells(findings),
     }
 
@@ -99,20 +100,22 @@ def by_score(findings: Findings) -> str:
     return markdown(["training", *SCORES], lines)
 
 
-def costs(findings: Findings) -> str:
-    """OE with other budgets, at one learning rate and with one seed."""
+def single(findings: Findings, head: str, rows: Sequence[Row]) -> str:
+    """Trainings at one learning rate and with one seed: other budgets, or other protocols."""
     lines = [
         [
             found.row.title,
             *(_percent(found.estimate("fpr95", score).mean) for score in ("msp", "energy", "knn")),
+            _percent(found.estimate("fpr95", "msp", VALIDATION).mean),
             shown(found.accuracy),
             f"{found.cost('images'):,.0f}",
             f"{found.cost('cpu_seconds'):.0f}",
         ]
-        for found in findings.costs.values()
+        for row in rows
+        if (found := findings.once.get(row.name)) is not None
     ]
-    heads = ["OE with", "FPR95, msp", "FPR95, energy", "FPR95, knn", "ID accuracy", "images passed", "CPU seconds"]
-    return markdown(heads, lines) if lines else "No cell of another budget is there yet."
+    heads = [head, "FPR95, msp", "FPR95, energy", "FPR95, knn", "validation FPR95, msp", "ID accuracy", "images passed"]
+    return markdown([*heads, "CPU seconds"], lines) if lines else "No cell of this table is there yet."
 
 
 def choices(findings: Findings) -> str:
@@ -226,7 +229,7 @@ def cells(findings: Findings) -> str:
     """Which cells the numbers of each row come from."""
     lines = [
         [found.row.title, " ".join(f"{seed}: {record.key}" for seed, record in found.records.items())]
-        for found in (*findings.rows.values(), *findings.costs.values())
+        for found in (*findings.rows.values(), *findings.once.values())
     ]
     return markdown(["training", "cells by seed"], lines)
 
