@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from command import needs_torch, refused, run
 from macs import methods, nets
 from macs.cli._app import app
 from macs.core.devices import best_device, use_device
-from tiny import STRIPES, noise, stripes
+from tiny import noise, save, stripes
 
 OUTSIDE = '''
 from dataclasses import dataclass
@@ -42,15 +41,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Images in class folders, split into train and test, and outliers as a .npy and as a folder."""
     root = tmp_path_factory.mktemp("images")
     for split, seed in (("train", 1), ("test", 2)):
-        images = stripes(48, seed)
-        for index, (pixels, label) in enumerate(zip(images.pixels[:], images.labels, strict=True)):
-            path = root / "mine" / split / STRIPES[label] / f"{index}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(path)
+        save(stripes(48, seed), root / "mine" / split)
     np.save(root / "outliers.npy", noise(64, seed=3).pixels[:])
-    (root / "unknown").mkdir()
-    for index, pixels in enumerate(noise(20, seed=4).pixels[:]):
-        Image.fromarray(pixels).save(root / "unknown" / f"{index}.jpg")
+    save(noise(20, seed=4), root / "unknown", ".jpg")
     return root
 
 

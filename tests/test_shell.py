@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from command import needs_torch, refused, run
 from macs.core import console
-from tiny import STRIPES, noise, stripes
+from tiny import noise, save, stripes
 
 LOGGED = re.compile(r"\d\d:\d\d:\d\d\.\d{3} (macs[\w.]*): (.+)")
 COLOUR = re.compile(r"\x1b\[[\d;]*3\d")
@@ -81,11 +80,7 @@ def _taken_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def sets(tmp_path: Path) -> Path:
     """Images in class folders, and others in a .npy file."""
     for split, seed in (("train", 1), ("test", 2)):
-        images = stripes(24, seed)
-        for index, (pixels, label) in enumerate(zip(images.pixels[:], images.labels, strict=True)):
-            path = tmp_path / "mine" / split / STRIPES[label] / f"{index}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(path)
+        save(stripes(24, seed), tmp_path / "mine" / split)
     np.save(tmp_path / "unknown.npy", noise(20, seed=3).pixels[:])
     return tmp_path
 

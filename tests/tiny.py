@@ -1,6 +1,9 @@
 """Image sets small enough to train on in a second."""
 
+from pathlib import Path
+
 import numpy as np
+from PIL import Image
 
 from macs.data import ImageSet
 
@@ -22,3 +25,13 @@ def noise(count: int, seed: int, size: int = 16) -> ImageSet:
     """Coloured noise: outliers."""
     pixels = np.random.default_rng(seed).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
     return ImageSet.from_array(pixels, name="noise")
+
+
+def save(images: ImageSet, folder: Path, suffix: str = ".png") -> Path:
+    """Write a set as files with the numbers of its images, in class folders if it has labels."""
+    for index, pixels in enumerate(images.pixels[:]):
+        name = "." if images.labels is None else images.classes[images.labels[index]]
+        path = folder / name / f"{index:03}{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    return folder

@@ -27,7 +27,7 @@ from command import refused, run
 from macs import nets
 from macs.detector import Detector
 from macs.detector.runtime import session
-from tiny import STRIPES, noise, stripes
+from tiny import STRIPES, noise, save, stripes
 
 
 def older_record(images: Path) -> str:
@@ -40,14 +40,8 @@ def root(tmp_path_factory: pytest.TempPathFactory, trained: nn.Module) -> Path:
     """Images in folders, a run that was trained on some of them, and a detector of it."""
     root = tmp_path_factory.mktemp("images")
     for split, seed in (("train", 1), ("val", 2)):
-        images = stripes(60, seed)
-        for i, (pixels, label) in enumerate(zip(images.pixels[:], images.labels, strict=True)):
-            path = root / "mine" / split / STRIPES[label] / f"{i}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(path)
-    (root / "unknown").mkdir()
-    for i, pixels in enumerate(noise(20, seed=4).pixels[:]):
-        Image.fromarray(pixels).save(root / "unknown" / f"{i}.jpg")
+        save(stripes(60, seed), root / "mine" / split)
+    save(noise(20, seed=4), root / "unknown", ".jpg")
     np.save(root / "flat.npy", stripes(50, seed=7).pixels[:])
     (root / "run").mkdir()
     (root / "run" / "recipe.toml").write_text(older_record(root / "mine"))
@@ -407,7 +401,7 @@ def test_the_images_and_the_detector_that_are_read_are_not_overwritten(
     shutil.copytree(root / "unknown", tmp_path / "unknown")
     np.save(tmp_path / "unknown" / "more.npy", stripes(3, seed=7).pixels[:])
     predict = ("predict", "--detector", root / "d.safetensors", "--format", "csv", "--out")
-    for name in ("0.jpg", "more.npy"):
+    for name in ("000.jpg", "more.npy"):
         for paths in (tmp_path / "unknown", tmp_path / "unknown" / "*"):
             assert "never overwritten" in refused(capsys, *predict, tmp_path / "unknown" / name, paths)
     misnamed = shutil.copy(root / "d.safetensors", tmp_path / "d.onnx")

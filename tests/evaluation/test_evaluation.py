@@ -12,7 +12,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
@@ -26,7 +25,7 @@ from macs.data import ImageSet
 from macs.evaluation import Evaluation, evaluate_scores
 from macs.inference import Outputs
 from macs.scores.knn import KNN
-from tiny import STRIPES, noise, stripes
+from tiny import STRIPES, noise, save, stripes
 
 pytestmark = pytest.mark.filterwarnings("ignore:The network is right on")  # few networks here know anything
 
@@ -251,11 +250,7 @@ def test_a_ranking_as_json_and_as_a_table(train: ImageSet, known_test: ImageSet,
 def on_disk(tmp_path: Path) -> Path:
     """A checkpoint, and images in class folders with and without splits."""
     for name, count in (("mine/train", 90), ("mine/test", 20), ("undivided", 20)):
-        images = grainy(count, seed=count)
-        for index, (pixels, label) in enumerate(zip(images.pixels[:], images.labels, strict=True)):
-            path = tmp_path / name / images.classes[label] / f"{index}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(path)
+        save(grainy(count, seed=count), tmp_path / name)
     np.save(tmp_path / "unknown.npy", noise(25, seed=4).pixels[:])
     nets.save(nets.build("wrn-10-1", classes=3), tmp_path / "net.safetensors")
     return tmp_path

@@ -19,7 +19,7 @@ from macs.data import ImageSet, Preparation
 from macs.detector.int8 import export_int8
 from macs.detector.runtime import Runtime
 from macs.inference import outputs_of
-from tiny import STRIPES, noise, stripes
+from tiny import STRIPES, noise, save, stripes
 
 timm = pytest.importorskip("timm", reason="timm is not installed")
 
@@ -217,19 +217,11 @@ def test_a_missing_and_a_broken_library_say_so(monkeypatch: pytest.MonkeyPatch) 
     assert "install torch and torchvision together" in unfit and "nms" not in unfit
 
 
-def _photos(images: ImageSet, folder: Path) -> None:
-    """Write a set as a folder of PNGs, in class folders if it has labels."""
-    for i, pixels in enumerate(np.asarray(images.pixels)):
-        name = images.classes[images.labels[i]] if images.labels is not None else "."
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(folder / name / f"{i}.png")
-
-
 def test_the_command_line_needs_nothing_but_the_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known, unknown, start = tmp_path / "known", tmp_path / "unknown", tmp_path / "start.pth"
     for split, seed in (("train", 1), ("val", 2), ("test", 3)):
-        _photos(stripes(48, seed, 40), known / split)
-        _photos(noise(16, seed, 40), unknown / split)
+        save(stripes(48, seed, 40), known / split)
+        save(noise(16, seed, 40), unknown / split)
     torch.save(timm.create_model("test_resnet").state_dict(), start)
     short = ["--epochs", 1, "--batch-in", 16, "--batch-out", 16, "--lr", 0.01, "--json"]
     tuned, found, graph = tmp_path / "tuned", tmp_path / "d.safetensors", tmp_path / "d.onnx"

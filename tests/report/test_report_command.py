@@ -15,22 +15,14 @@ from macs import demo, nets
 from macs.cli.report import _default_ood_sets
 from macs.core.errors import MacsError
 from macs.scores.knn import KNN
-from tiny import STRIPES, noise, stripes
-
-
-def save_images(folder: Path, seed: int) -> None:
-    images = stripes(30, seed)
-    for index, (pixels, label) in enumerate(zip(images.pixels[:], images.labels, strict=True)):
-        path = folder / STRIPES[label] / f"{index}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(path)
+from tiny import noise, save, stripes
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run on a folder with a test part."""
-    save_images(tmp_path / "mine/train", 1)
-    save_images(tmp_path / "mine/test", 2)
+    save(stripes(30, seed=1), tmp_path / "mine/train")
+    save(stripes(30, seed=2), tmp_path / "mine/test")
     np.save(tmp_path / "noise.npy", noise(25, seed=3).pixels[:])
     train = macs.data.load(tmp_path / "mine", "train", size=16)
     net = nets.build("wrn-10-1", classes=3)
@@ -82,7 +74,7 @@ def test_training_images_are_not_reported_on_as_if_they_were_new(
     (run / "recipe.toml").write_text(recipe)
     command("report", run, "--ood", tmp_path / "noise.npy", expect=2)
     assert "trained on all images" in capsys.readouterr().err
-    save_images(tmp_path / "new", 4)
+    save(stripes(30, seed=4), tmp_path / "new")
     command("report", run, "--ood", tmp_path / "noise.npy", "--id", tmp_path / "new")
 
 
@@ -125,7 +117,7 @@ def test_what_the_report_is_about_is_not_overwritten(
 
 
 def test_images_of_other_classes_are_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_images(tmp_path / "new", 4)
+    save(stripes(30, seed=4), tmp_path / "new")
     (tmp_path / "new/plain").rename(tmp_path / "new/spotted")
     line = refused(capsys, "report", run, "--ood", tmp_path / "noise.npy", "--id", tmp_path / "new")
     assert "horizontal, spotted, vertical" in line and "horizontal, plain, vertical" in line

@@ -11,26 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from command import refused, run
 from macs import nets
 from macs.cli.train import finetuning_from, measuring
 from macs.training.recipe import FROM_LIBRARY, Recipe
 from macs.training.runs import RunFolder
-from tiny import STRIPES, noise, stripes
+from tiny import STRIPES, noise, save, stripes
 
 SHORT = ["--size", 16, "--net", "wrn-10-1", "--epochs", 1, "--batch-in", 16, "--lr", "0.01"]
 
 
 def write_stripes(folder: Path, seed: int = 1) -> Path:
-    images = stripes(48, seed)
-    assert images.labels is not None
-    for index, (pixels, label) in enumerate(zip(images.pixels[:], images.labels, strict=True)):
-        path = folder / STRIPES[label] / f"{index}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(path)
-    return folder
+    return save(stripes(48, seed), folder)
 
 
 @pytest.fixture
@@ -205,9 +198,7 @@ def divided(tmp_path: Path) -> Path:
     """ID images and outliers, each in a folder with the parts train and val."""
     for split, seed in (("train", 1), ("val", 2)):
         write_stripes(tmp_path / "divided" / split, seed)
-        (tmp_path / "unknown" / split).mkdir(parents=True)
-        for index, pixels in enumerate(noise(40, seed=seed).pixels[:]):
-            Image.fromarray(pixels).save(tmp_path / "unknown" / split / f"{index}.png")
+        save(noise(40, seed=seed), tmp_path / "unknown" / split)
     return tmp_path
 
 
