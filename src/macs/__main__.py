@@ -83,7 +83,7 @@ def prepare_streams() -> None:
 
 
 def prepare_warnings() -> None:
-    """Print our own warnings as plain sentences, every time they occur."""
+    """Print our own warnings as plain sentences, every time they occur; of torchrun's processes, one speaks for all."""
     from macs.core.errors import MacsWarning
     from macs.core.text import printable
 
@@ -94,7 +94,8 @@ def prepare_warnings() -> None:
             others(message, category, *place, **more)
 
     others, warnings.showwarning = warnings.showwarning, show
-    warnings.simplefilter("always", MacsWarning)
+    alone = os.environ.get("LOCAL_RANK", "0") == "0"
+    warnings.simplefilter("always" if alone else "ignore", MacsWarning)
 
 
 def prepare_log(given: Set[str]) -> logging.Logger:

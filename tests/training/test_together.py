@@ -173,7 +173,7 @@ def test_torchrun_does_the_same_and_frozen_backbones_share_their_features(tmp_pa
     torchrun = [str(Path(sys.executable).with_name("torchrun")), *words[1:]]
     done = subprocess.run([*torchrun, *arguments], env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("The run is in") == 1
+    assert done.stdout.count("The run is in") == 1 and done.stderr.count("starts from random weights") == 1
     assert macs_command(*training(tmp_path / "one", 1, "--freeze", "backbone")).returncode == 0
     assert closeness(tmp_path / "one", tmp_path / "run") < 1e-4  # evaluation mode: nothing but rounding differs
 
