@@ -77,6 +77,7 @@ def test_steps_and_lengths(count: int, batch_in: int, epoch_size: int, lengths: 
     batches = epoch(train, batch_in=batch_in, epoch_size=epoch_size)
     assert [len(batch.images) for batch in batches] == [len(batch.labels) for batch in batches] == lengths
     assert steps_per_epoch(train, batch_in, epoch_size) == len(lengths)
+    assert epoch_size or steps_per_epoch(train, batch_in) == len(lengths)
     seen = labels(batches)
     assert len(set(seen)) == len(seen)
 
@@ -138,6 +139,13 @@ def test_too_few_outliers_are_all_used_before_any_is_used_again() -> None:
     for start in (0, 10, 20):
         assert sorted(drawn[start : start + 10]) == list(range(10))
     assert drawn[:10] != drawn[10:20]
+
+
+def test_a_draw_of_fewer_than_all_shuffles_once() -> None:
+    random, same = np.random.default_rng(0), np.random.default_rng(0)
+    assert draw(9, 4, random).tolist() == same.permutation(9)[:4].tolist()
+    assert random.random() == same.random()
+    assert draw(9, 0, random).tolist() == []
 
 
 def test_every_outlier_is_equally_likely() -> None:

@@ -35,7 +35,7 @@ def test_images_needed_is_the_least_number_with_a_rank(keep: float) -> None:
     assert images_needed(keep) == next(n for n in range(1000) if rank(n, keep) >= 1)
 
 
-@pytest.mark.parametrize(("n", "keep"), [(19, 0.95), (20, 0.95), (100, 0.9), (7, 0.01), (1, 0.5)])
+@pytest.mark.parametrize(("n", "keep"), [(19, 0.95), (20, 0.95), (100, 0.9), (7, 0.01), (1, 0.5), (5000, 0.5)])
 def test_the_threshold_is_the_kth_smallest_confidence(n: int, keep: float) -> None:
     confidences = np.random.default_rng(n).normal(size=n).astype(np.float32)
     found = conformal_threshold(confidences, keep)
@@ -172,9 +172,9 @@ def test_a_check_counts_what_is_kept_within_each_predicted_class() -> None:
     assert (check.group, check.images, check.kept) == ("", 6, 4 / 6)
 
 
-def test_the_interval_on_new_images_is_that_of_the_beta_binomial_distribution() -> None:
+@pytest.mark.parametrize(("images", "n", "k"), [(8, 19, 3), (200, 9, 2)])
+def test_the_interval_on_new_images_is_that_of_the_beta_binomial_distribution(images: int, n: int, k: int) -> None:
     """By brute force: the share kept has a density, and the number kept is binomial given the share."""
-    images, n, k = 8, 19, 3
     shares = (np.arange(200_000) + 0.5) / 200_000
     density = stats.beta(n + 1 - k, k).pdf(shares) / len(shares)
     distribution = np.cumsum([density @ stats.binom(images, shares).pmf(count) for count in range(images + 1)])
