@@ -14,7 +14,7 @@ from macs.study.tables import blocks
 ROOT = Path(__file__).parents[1]
 
 findings = Findings.of(Study.read(ROOT / "study"))
-for document in (ROOT / "README.md", ROOT / "docs" / "study.md"):
+for document in (ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "study.md"):
     text = document.read_text(encoding="utf-8")
     document.write_text(refreshed(text, blocks(findings)), encoding="utf-8")
 for file in draw(findings, ROOT / "docs" / "study"):

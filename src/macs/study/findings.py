@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from macs.study.cells import VALIDATION, Record
-from macs.study.plan import OOD, SCORES, Row, Trial
+from macs.study.plan import OOD, SCORES, SEEDS, Row, Trial
 from macs.study.running import Study, own_score
 from macs.study.statistics import Difference, Estimate, estimate, paired_difference, rank_agreement
 
@@ -104,14 +104,19 @@ class Findings:
         return rank_agreement({name: [row.estimate("fpr95", row.own, name).mean for row in rows] for name in OOD})
 
     def recommended(self) -> tuple[RowResult, str] | None:
-        """The row and score with the lowest validation FPR95 among rows that are at least as accurate there as OE."""
+        """The row and score with the lowest validation FPR95 among rows that are at least as accurate there as OE.
+
+        A row with fewer seeds than three is not recommended: one training may be lucky.
+        """
         reference = self.rows.get(REFERENCE)
         if reference is None:
             return None
         accurate = [
             found
             for found in self.rows.values()
-            if found.row.method and found.validation_accuracy >= reference.validation_accuracy
+            if len(found.records) >= len(SEEDS) and found.validation_accuracy >= reference.validation_accuracy
         ]
+        if not accurate:
+            return None
         best = min(accurate, key=lambda found: found.estimate("fpr95", found.best_score, VALIDATION).mean)
         return best, best.best_score
