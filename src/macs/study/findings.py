@@ -27,6 +27,7 @@ class RowResult:
     records: Mapping[int, Record]  # by seed
     own: str  # the score of its method
     tried: int = 1  # number of its candidates that have a cell
+    worth_trying: int = 1  # number of its candidates
 
     def over_seeds(self, metric: str, score: str, where: str = "") -> dict[int, float]:
         """A metric for each seed, on one set or (without one) as the mean over the OOD test sets."""
@@ -75,8 +76,9 @@ class Findings:
         for row in study.rows:
             trial = study.chosen(row)
             again = any(trial == earlier.trial for earlier in rows.values()) and not row.once
-            tried = sum(study.find(candidate) is not None for candidate in row.candidates())
-            if again and tried < len(row.candidates()):
+            candidates = study.candidates(row)
+            tried = sum(study.find(candidate) is not None for candidate in candidates)
+            if again and tried < len(candidates):
                 continue  # so far it is another row's training, and nothing was chosen
             if trial is not None:
                 records = {
@@ -84,7 +86,9 @@ class Findings:
                     for seed in row.seeds()
                     if (record := study.find(replace(trial, recipe=replace(trial.recipe, seed=seed)))) is not None
                 }
-                (once if row.once else rows)[row.name] = RowResult(row, trial, records, own_score(row), tried)
+                (once if row.once else rows)[row.name] = RowResult(
+                    row, trial, records, own_score(row), tried, len(candidates)
+                )
         return cls(rows, len(study.missing()), once)
 
     def difference(

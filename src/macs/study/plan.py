@@ -1,12 +1,12 @@
 """What the study trains: rows, the small grid that each row's settings are chosen from, and seeds.
 
 Every training starts from the same classifier and sees the same number of images. A row's learning rate and weights are
-chosen from its candidates with seed 0 on validation images and validation outliers; the other seeds then repeat the
-chosen candidate alone. The order of `trials` is the order of work: each row once, then the grids, then seed by seed, so
-that whatever is finished makes a table.
+chosen from its candidates with seed 0 on validation images and validation outliers: lower rates are tried as long as
+each is better than the one before. The other seeds then repeat the chosen candidate alone. The order of `trials` is the
+order of work: each row once, then the grids, then seed by seed, so that whatever is finished makes a table.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -84,12 +84,15 @@ class Row:
     carried: tuple[float, ...] = ()
     once: bool = False  # one training with one seed and no grid, for a table of its own
 
-    def candidates(self) -> list[Trial]:
-        """The trials with seed 0 among which the settings are chosen; the first comes first in the order of work."""
+    def rates(self) -> list[Trial]:
+        """The trials with seed 0 at each learning rate, the highest first."""
         if not self.method:
             return [Trial("", AS_IT_IS)]
-        rates = [self._trial(self.settings, rate) for rate in RATES[: 1 if self.once else None]]
-        return rates + [self._trial({**self.settings, **other}, RATES[0]) for other in self.others]
+        return [self._trial(self.settings, rate) for rate in RATES[: 1 if self.once else None]]
+
+    def candidates(self) -> list[Trial]:
+        """The trials with seed 0 among which the settings may be chosen; the first comes first in the order of work."""
+        return self.rates() + [self._trial({**self.settings, **other}, RATES[0]) for other in self.others]
 
     def _trial(self, settings: Settings, rate: float) -> Trial:
         changes: dict[str, Any] = {**self.recipe, "options": dict(settings), "lr": rate}
@@ -147,11 +150,19 @@ PROTOCOLS = (  # MaCS from margin to margin: each from the classifier, or from t
 )
 
 
-def trials(rows: tuple[Row, ...], chosen: Callable[[Row], Trial | None]) -> Iterator[Trial]:
-    """All trials in the order of work; `chosen` names a row's best candidate so far, once it is its turn."""
+def trials(
+    rows: tuple[Row, ...],
+    chosen: Callable[[Row], Trial | None],
+    candidates: Callable[[Row], Sequence[Trial]] = Row.candidates,
+) -> Iterator[Trial]:
+    """All trials in the order of work; when it is a row's turn, `candidates` names those that are worth a training,
+    which may become more as they are computed, and `chosen` the best so far."""
     yield from (row.candidates()[0] for row in rows)
     for row in rows:
-        yield from row.candidates()[1:]
+        given = 1
+        while given < len(planned := candidates(row)):
+            yield planned[given]
+            given += 1
     for seed in (*SEEDS, *MORE_SEEDS):
         for row in rows:
             best = chosen(row)

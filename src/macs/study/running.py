@@ -1,7 +1,9 @@
 """Running the study: which cells exist, which are missing, and computing the missing ones."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -35,24 +37,38 @@ class Study:
         matches = (record for record in self.records if record.trial == wanted and record.code == code)
         return next(matches, None)
 
-    def chosen(self, row: Row) -> Trial | None:
-        """The best candidate so far by validation FPR95, ties broken by AUROC, of the score of the row's method."""
+    def ranked(self, row: Row, trials: Iterable[Trial]) -> list[tuple[tuple[float, float], Trial]]:
+        """Those of a row's trials that have a cell, each with its validation FPR95 and, for ties, minus its AUROC, by
+        the score of the row's method."""
         score = own_score(row)
-        finished = [(trial, record) for trial in row.candidates() if (record := self.find(trial)) is not None]
-        if not finished:
-            return None
+        return [
+            ((record.value("fpr95", score, VALIDATION), -record.value("auroc", score, VALIDATION)), trial)
+            for trial in trials
+            if (record := self.find(trial)) is not None
+        ]
 
-        def rank(pair: tuple[Trial, Record]) -> tuple[float, float]:
-            return pair[1].value("fpr95", score, VALIDATION), -pair[1].value("auroc", score, VALIDATION)
+    def candidates(self, row: Row) -> list[Trial]:
+        """The candidates that are worth a training: a lower rate only after one that was better than the one before."""
+        rates = row.rates()
+        worth = rates[:1]
+        for pair in pairwise(rates):
+            worth.append(pair[1])
+            results = [rank for rank, _ in self.ranked(row, pair)]
+            if len(results) < 2 or results[1] >= results[0]:
+                break
+        return worth + row.candidates()[len(rates) :]
 
-        return min(finished, key=rank)[0]
+    def chosen(self, row: Row) -> Trial | None:
+        """The best candidate so far."""
+        finished = self.ranked(row, row.candidates())
+        return min(finished, key=itemgetter(0))[1] if finished else None
 
     def trials(self) -> Iterator[Trial]:
-        return plan.trials(self.rows, self.chosen)
+        return plan.trials(self.rows, self.chosen, self.candidates)
 
     def missing(self) -> list[Trial]:
         """The trials without a cell; if no candidate of a row has one, its seeds repeat the first candidate."""
-        planned = plan.trials(self.rows, lambda row: self.chosen(row) or row.candidates()[0])
+        planned = plan.trials(self.rows, lambda row: self.chosen(row) or row.candidates()[0], self.candidates)
         distinct = {str(trial.as_dict()): trial for trial in planned}
         return [trial for trial in distinct.values() if self.find(trial) is None]
 

@@ -149,7 +149,7 @@ def choices(findings: Findings) -> str:
             settings = _listed(found.trial.recipe.options)
             own = shown(found.estimate("fpr95", found.own, VALIDATION))
             best = f"{found.best_score}: {shown(found.estimate('fpr95', found.best_score, VALIDATION))}"
-            tried = f"{found.tried} of {len(found.row.candidates())}"
+            tried = f"{found.tried} of {found.worth_trying}"
             lines.append([found.row.title, tried, f"{found.trial.recipe.lr:g}", settings, own, best])
     heads = ["training", "candidates computed", "learning rate", "settings", "validation FPR95, own score"]
     return markdown([*heads, "best score there"], lines)
