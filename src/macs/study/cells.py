@@ -138,13 +138,13 @@ def compute(cell: StudyCell, trial: Trial, sets: Sets, folder: Path, progress: b
 
 
 def trained(cell: StudyCell, trial: Trial, sets: Sets, progress: bool) -> "nn.Module":
-    """The network of a cell, after the trainings that come before it; each of them has a run folder of its own."""
+    """The network of a cell, after the trainings that come before it, which it shares with no other cell."""
     from macs.training.sources import Held
 
+    root = cell.root / cell.key
     for earlier in trial.before():
-        first = cell_for(earlier, cell.root, sets)
-        sets = replace(sets, net=trained(first, earlier, sets, progress))
-        cell = cell_for(replace(trial, carried=()), cell.root, sets)
+        sets = replace(sets, net=trained(cell_for(earlier, root, sets), earlier, sets, progress))
+        cell = cell_for(replace(trial, carried=()), root, sets)
     shutil.rmtree(cell.folder.path, ignore_errors=True)
     images = [sets.train, sets.outliers]
     held = Held.of([*images, *([sets.outliers.split(trial.outliers)[0]] if trial.outliers else [])], [sets.net])
