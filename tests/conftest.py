@@ -28,7 +28,7 @@ LONGEST = ("test_demo.py", "test_training.py", "test_your_model.py")  # files th
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONGEST)  # so that no process ends long after the others
-    for marker in ("architectures", "cluster", "fuzz", "tutorial"):
+    for marker in ("architectures", "cluster", "commands", "fuzz", "tutorial"):
         for item in items if marker not in config.option.markexpr else []:
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=f"takes minutes; pytest -m {marker} runs it"))

@@ -1,6 +1,7 @@
 """Sources of pixels read like the arrays that they stand for, and remember the pictures behind them."""
 
 import mmap
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,29 @@ def test_resized_images_are_those_that_pillow_resizes() -> None:
         np.testing.assert_array_equal(image, np.asarray(by_pillow))
 
 
+def mapped_from(file: Path, whole: np.ndarray) -> Mapped:
+    """These images in a memory-mapped file."""
+    file.write_bytes(whole.tobytes())
+    with file.open("rb") as opened:
+        mapping = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    return Mapped(np.frombuffer(mapping, np.uint8).reshape(whole.shape), mapping)
+
+
+def test_a_mapped_file_travels_to_another_process_once_for_all_its_parts(tmp_path: Path) -> None:
+    """As images do that Ray hands to its workers, which may not have the file."""
+    whole = images(100, size=8)
+    mapped = mapped_from(tmp_path / "images", whole)
+    parts = [Subset(mapped, np.arange(90)), Subset(mapped, np.arange(90, 100))]
+    content = pickle.dumps(parts)
+    (tmp_path / "images").unlink()
+    np.testing.assert_array_equal(np.concatenate([part[:] for part in pickle.loads(content)]), whole)
+    assert len(content) < 1.2 * whole.nbytes
+
+
 @pytest.mark.parametrize("index", INDICES, ids=str)
 def test_a_mapped_file_reads_like_an_array_that_may_be_changed(tmp_path: Path, index: Any) -> None:
     whole = images(10, size=8)
-    (tmp_path / "images").write_bytes(whole.tobytes())
-    with (tmp_path / "images").open("rb") as file:
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    mapped = Mapped(np.frombuffer(mapping, np.uint8).reshape(whole.shape), mapping)
+    mapped = mapped_from(tmp_path / "images", whole)
     read = mapped[index]
     np.testing.assert_array_equal(read, whole[index])
     read[:] = 0

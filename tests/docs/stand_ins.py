@@ -21,9 +21,24 @@ import macs
 from macs.data.catalog import catalog
 from macs.inference import Outputs
 from macs.scores import Score
-from tiny import noise
+from tiny import STRIPES, noise, stripes
 
 StandIn = Callable[[Path, pytest.MonkeyPatch], dict[str, Any]]
+
+
+def two_classes(count: int, seed: int) -> macs.ImageSet:
+    """Stripes in either direction."""
+    images = stripes(2 * count, seed)
+    chosen = np.flatnonzero(images.labels < 2)[:count]
+    return macs.ImageSet.from_array(images.pixels[:][chosen], images.labels[chosen], STRIPES[:2], name="stripes")
+
+
+def save(images: macs.ImageSet, folder: Path) -> None:
+    for index, pixels in enumerate(images.pixels[:]):
+        label = () if images.labels is None else (images.classes[images.labels[index]],)
+        path = folder.joinpath(*label, f"{index}.png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
 
 
 class MyNet(nn.Module):

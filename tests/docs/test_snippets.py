@@ -19,9 +19,8 @@ import numpy as np
 import pytest
 import torch
 from cyclopts import App, CycloptsError
-from PIL import Image
 from snippets import PAGES, ROOT, Block, Command, blocks_of, commands_in
-from stand_ins import STAND_INS
+from stand_ins import STAND_INS, save, two_classes
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -32,7 +31,7 @@ from macs import methods, metrics, scores
 from macs.__main__ import QUIET, TRACEBACK, VERBOSE
 from macs.cli._app import app
 from macs.training import PRETRAINING
-from tiny import STRIPES, noise, stripes
+from tiny import noise
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 COMMANDS = [command for block in BLOCKS if block.language != "python" for command in commands_in(block)]
@@ -141,21 +140,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run("calibrate", "runs/mine", "--out", "detector.safetensors")
         run("export", "detector.safetensors", "detector.onnx")
     return folder
-
-
-def two_classes(count: int, seed: int) -> macs.ImageSet:
-    """Stripes in either direction."""
-    images = stripes(2 * count, seed)
-    chosen = np.flatnonzero(images.labels < 2)[:count]
-    return macs.ImageSet.from_array(images.pixels[:][chosen], images.labels[chosen], STRIPES[:2], name="stripes")
-
-
-def save(images: macs.ImageSet, folder: Path) -> None:
-    for index, pixels in enumerate(images.pixels[:]):
-        label = () if images.labels is None else (images.classes[images.labels[index]],)
-        path = folder.joinpath(*label, f"{index}.png")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(path)
 
 
 def names_of_the_pages() -> dict[str, Any]:

@@ -225,6 +225,8 @@ def _train(
         run=folder.path,
         resume=resume,
     )
+    if os.environ.get("RANK", "0") != "0":  # of several processes, one speaks; another machine may have no run folder
+        return
     value = {
         "run": str(folder.path),
         "recipe": TrainingOptions.of(folder.spec).flat(),
@@ -233,8 +235,7 @@ def _train(
     kept = next(epoch.epoch for epoch in history if epoch.kept)
     which = f", with the weights of epoch {kept} of {len(history)}" if recipe.keep == "best" else ""
     command = measuring(folder.path, wanted.id, data)
-    if os.environ.get("RANK", "0") == "0":  # of several processes, one speaks
-        show(f"The run is in {folder.path}{which}; measure it with: {command}", value, as_json)
+    show(f"The run is in {folder.path}{which}; measure it with: {command}", value, as_json)
 
 
 def measuring(run: Path, id: str, data: Path | None) -> str:

@@ -7,9 +7,9 @@ of prepared images may still have the original pictures: `picture` returns one o
 from __future__ import annotations
 
 import mmap as mmap_module
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from mmap import mmap
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,10 @@ class Mapped:
         if MADV_DONTNEED is not None:
             self.mapping.madvise(MADV_DONTNEED)
         return images
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[NDArray[np.uint8]]]:
+        """To another process, perhaps on a machine without this file, the images travel as a plain array."""
+        return np.asarray, (self[:],)
 
 
 class Subset:
