@@ -8,6 +8,7 @@ nothing else. EXPORTED is a folder that tests/runtime/exported_files.py wrote: a
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -102,10 +103,15 @@ def datasets(files: Path) -> None:
 
 
 def finetuned(net: str, files: Path, *options: object) -> None:
-    sets = ("--id", files / "test", "--outliers", files / "noise.npy", "--size", 32, "--net", net)
+    """From photographs in folders to verdicts, as docs/your-model.md does it."""
+    for number, path in enumerate(sorted((files / "test").rglob("*.png"))):
+        place = Path("known", ("train", "val")[number % 2], path.parent.name, path.name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    sets = ("--id", "known", "--outliers", files / "noise.npy", "--size", 32, "--net", net)
     macs("finetune", *sets, *TRAINING, "--batch-out", 16, "--freeze", "backbone", "--run", "runs/mine", *options)
-    macs("calibrate", "runs/mine", "--images", files / "test", "--out", "detector.safetensors")
-    macs("predict", files / "test", "--detector", "detector.safetensors")
+    macs("calibrate", "runs/mine", "--out", "detector.safetensors")
+    assert macs("predict", "known/val", "--detector", "detector.safetensors", "--format", "csv").count(".png") == 45
 
 
 def timm(files: Path) -> None:

@@ -84,7 +84,7 @@ def try_each(names: list[str], wheel: Path, python: str, exported: Path, folder:
         start = time.perf_counter()
         environment = Environment(folder / "extra", python)
         try:
-            environment.install("--no-cache-dir", *CONSTRAINTS, f"{wheel}[{name}]")
+            environment.install("--no-cache-dir", "--no-compile", *CONSTRAINTS, f"{wheel}[{name}]")
             environment.output(str(ROOT / ".ci" / "extras.py"), name, str(exported), cwd=make(folder / name))
             tell(name, passed=f"after {time.perf_counter() - start:.0f} s", **environment.examined())
         except SystemExit as error:
