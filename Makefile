@@ -2,6 +2,7 @@
 # --upgrade-deps brings a newer pip than that of Python 3.11, which saves a minute of resolving our extras.
 PYTHON ?= python3
 MUTATIONS ?=  # what to mutate, and how much of it; a sample of everything
+EXTRAS ?=  # which of them make package-extras tries; all
 BIN := .venv/bin
 RUNTIME := .venv-runtime
 OTHER_PYTHONS := 3.12 3.13 3.14
@@ -10,7 +11,7 @@ OTHER_PYTHONS := 3.12 3.13 3.14
 LOWEST := core data evaluation figures nets/test_normalise.py test_metrics.py test_cli.py training/test_options.py \
 	detector/test_export.py detector/test_int8.py detector/test_formats.py detector/test_label.py report/test_charts.py
 
-.PHONY: demo test docs coverage mutations package test-lowest test-peers test-runtime test-pythons lint bench bench-peers clean
+.PHONY: demo test docs coverage mutations package package-extras test-lowest test-peers test-runtime test-pythons lint bench bench-peers clean
 
 demo: .venv/demo-installed
 	$(BIN)/macs demo
@@ -26,6 +27,11 @@ package: .venv/dev-installed
 	rm -rf .venv/exported
 	PYTHONPATH=tests $(BIN)/python tests/runtime/exported_files.py .venv/exported
 	$(BIN)/python .ci/package.py --extras demo,onnx --exported .venv/exported
+
+package-extras: .venv/dev-installed  # every extra alone in a new environment, one gigabyte each
+	rm -rf .venv/exported
+	PYTHONPATH=tests $(BIN)/python tests/runtime/exported_files.py .venv/exported
+	$(BIN)/python .ci/package.py --exported .venv/exported --each-extra $(EXTRAS)
 
 coverage: .venv/dev-installed
 	rm -f .coverage .coverage.*

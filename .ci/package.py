@@ -1,6 +1,6 @@
 """Builds wheel and sdist and tries them as a user does, in new environments: `make package`, or
 
-    python .ci/package.py [--python python3.13] [--extras demo,onnx] [--exported FOLDER]
+    python .ci/package.py [--python python3.13] [--extras demo,onnx] [--exported FOLDER] [--each-extra [EXTRA ...]]
 
 1. Every file of src/macs is in both archives, and nothing else is in the wheel.
 2. Core: the wheel with its dependencies. `macs doctor` works, and `import macs` does not import torch.
@@ -8,7 +8,9 @@
 4. Runtime: runtime.txt and the wheel without its dependencies, so without torch. With --exported, a folder that
    tests/runtime/exported_files.py wrote, every command that runs an exported detector is tried.
 
-It prints the sizes of the environments and the time of an import.
+It prints the sizes of the environments and the time of an import. With --each-extra, which needs --exported, it does
+something else after the first step: each extra, or each that is named, is installed alone into a new environment, and
+.ci/extras.py does there what the documentation shows of it (`make package-extras`).
 """
 
 import argparse
@@ -20,11 +22,13 @@ import sys
 import tarfile
 import tempfile
 import time
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+NOT_OURS = ("PYTHONPATH", "MACS_DATA", "HF_HOME", "TORCH_HOME")  # what a new environment must not find
 CONSTRAINTS = ["-c", str(ROOT / "constraints.txt")]
 
 
@@ -33,30 +37,62 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="the Python of the new environments")
     parser.add_argument("--extras", default="")
     parser.add_argument("--exported", type=Path)
+    parser.add_argument("--each-extra", nargs="*", metavar="EXTRA")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         wheel, sdist = build(folder / "dist")
         check_contents(wheel, sdist)
         tell("wheel", kB=round(wheel.stat().st_size / 1000))
+        if options.each_extra is None:
+            try_package(wheel, options.python, options.extras, options.exported, folder)
+        else:
+            try_each(options.each_extra or extras(), wheel, options.python, options.exported.resolve(), folder)
 
-        core = Environment(folder / "core", options.python)
-        core.install(*CONSTRAINTS, str(wheel))
-        assert core.doctor()["torch"]["device"]
-        tell("core", **core.examined())
-        if options.extras:
-            core.install(*CONSTRAINTS, f"{wheel}[{options.extras}]")
-            core.output(str(ROOT / "tests" / "docs" / "follow_tutorial.py"), cwd=make(folder / "tutorial"))
-            tell(f"core with {options.extras}", **core.examined())
-        shutil.rmtree(core.folder)
 
-        runtime = Environment(folder / "runtime", options.python)
-        runtime.install(*CONSTRAINTS, "-r", str(ROOT / "runtime.txt"))
-        runtime.install("--no-deps", str(wheel))
-        assert str(runtime.doctor()["torch"]).startswith("not installed")
-        if options.exported:
-            runtime.output(str(ROOT / "tests" / "runtime" / "without_torch.py"), str(options.exported.resolve()))
-        tell("runtime", **runtime.examined())
+def try_package(wheel: Path, python: str, extras: str, exported: Path | None, folder: Path) -> None:
+    """The wheel with its dependencies, with some extras, and without torch."""
+    core = Environment(folder / "core", python)
+    core.install(*CONSTRAINTS, str(wheel))
+    assert core.doctor()["torch"]["device"]
+    tell("core", **core.examined())
+    if extras:
+        core.install(*CONSTRAINTS, f"{wheel}[{extras}]")
+        core.output(str(ROOT / "tests" / "docs" / "follow_tutorial.py"), cwd=make(folder / "tutorial"))
+        tell(f"core with {extras}", **core.examined())
+    shutil.rmtree(core.folder)
+
+    runtime = Environment(folder / "runtime", python)
+    runtime.install(*CONSTRAINTS, "-r", str(ROOT / "runtime.txt"))
+    runtime.install("--no-deps", str(wheel))
+    assert str(runtime.doctor()["torch"]).startswith("not installed")
+    if exported:
+        runtime.output(str(ROOT / "tests" / "runtime" / "without_torch.py"), str(exported.resolve()))
+    tell("runtime", **runtime.examined())
+
+
+def extras() -> list[str]:
+    """The extras that are there for users."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [name for name in project["optional-dependencies"] if name != "dev"]
+
+
+def try_each(names: list[str], wheel: Path, python: str, exported: Path, folder: Path) -> None:
+    """Each extra alone, one environment at a time; what fails is told, and the others are still tried."""
+    failed = []
+    for name in names:
+        start = time.perf_counter()
+        environment = Environment(folder / "extra", python)
+        try:
+            environment.install("--no-cache-dir", "--no-compile", *CONSTRAINTS, f"{wheel}[{name}]")
+            environment.output(str(ROOT / ".ci" / "extras.py"), name, str(exported), cwd=make(folder / name))
+            tell(name, passed=f"after {time.perf_counter() - start:.0f} s", **environment.examined())
+        except SystemExit as error:
+            failed.append(name)
+            tell(name, failed=str(error))
+        shutil.rmtree(environment.folder)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 def tell(what: str, **findings: float | str) -> None:
@@ -99,7 +135,7 @@ class Environment:
         self.output("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
 
     def output(self, *arguments: str, cwd: Path | None = None) -> str:
-        clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MACS_DATA")}
+        clean = {name: value for name, value in os.environ.items() if name not in NOT_OURS}
         command = [str(self.python), *arguments]
         done = subprocess.run(
             command, cwd=cwd or self.folder, env=clean, capture_output=True, text=True, check=False, timeout=1800

@@ -12,8 +12,8 @@ from typing import Any
 from snippets import ROOT, blocks_of, commands_in
 
 
-def follow() -> int:
-    """Run the whole page, and return the number of commands and Python blocks."""
+def follow(until: str = "") -> int:
+    """Run the page, as far as the first `macs` command of this name, and return the number of commands and blocks."""
     names: dict[str, Any] = {}
     steps = 0
     for block in blocks_of(ROOT / "docs" / "tutorial.md"):
@@ -21,6 +21,8 @@ def follow() -> int:
             exec(compile(block.text, block.place, "exec"), names)
             steps += 1
         for command in commands_in(block):
+            if command.words[1] == until:
+                return steps
             done = subprocess.run([sys.executable, "-m", *command.words], check=False, capture_output=True, text=True)
             assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
             print(done.stdout, end="")

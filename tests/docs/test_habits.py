@@ -47,3 +47,6 @@ def test_the_list_of_extras_is_complete() -> None:
     page = (ROOT / "docs/installing.md").read_text()
     for name in set(extras) - {"dev", "docs"}:
         assert f"`{name}`" in page, name
+    tried = (ROOT / ".ci/extras.py").read_text()
+    for name in set(extras) - {"dev"}:  # by `make package-extras`
+        assert f"\ndef {name.replace('-', '_')}(files: Path)" in tried, name

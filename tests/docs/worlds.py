@@ -130,7 +130,8 @@ def of_hugging_face(folder: Path) -> None:
     import transformers
 
     small: Any = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = transformers.ViTConfig(**small, **{"image_size": 32, "num_labels": 4})
+    small |= {"image_size": 32, "num_labels": 4}
+    config = transformers.ViTConfig(**small)
     for name in ("google/vit-base-patch16-224", "my-vit"):
         transformers.ViTForImageClassification(config).save_pretrained(folder / name)
         size = {"height": 32, "width": 32}
