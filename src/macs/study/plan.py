@@ -156,7 +156,7 @@ def trials(
     candidates: Callable[[Row], Sequence[Trial]] = Row.candidates,
 ) -> Iterator[Trial]:
     """All trials in the order of work; when it is a row's turn, `candidates` names those that are worth a training,
-    which may become more as they are computed, and `chosen` the best so far."""
+    which may become more as they are computed, and `chosen` the one that other seeds repeat."""
     yield from (row.candidates()[0] for row in rows)
     for row in rows:
         given = 1

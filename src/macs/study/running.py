@@ -59,9 +59,12 @@ class Study:
         return worth + row.candidates()[len(rates) :]
 
     def chosen(self, row: Row) -> Trial | None:
-        """The best candidate so far."""
-        finished = self.ranked(row, row.candidates())
-        return min(finished, key=itemgetter(0))[1] if finished else None
+        """The best candidate, or the first as long as one has no cell: a part of a grid decides nothing."""
+        candidates = self.candidates(row)
+        finished = self.ranked(row, candidates)
+        if len(finished) < len(candidates):
+            return candidates[0] if self.find(candidates[0]) is not None else None
+        return min(finished, key=itemgetter(0))[1]
 
     def trials(self) -> Iterator[Trial]:
         return plan.trials(self.rows, self.chosen, self.candidates)
