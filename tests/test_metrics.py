@@ -215,7 +215,7 @@ def test_confidences_that_resemble_labels_are_not_refused() -> None:
 def test_mean_and_standard_error_by_hand() -> None:
     # Deviations -3, -1, 1, 3: variance 20 / 3, error sqrt(20 / 3 / 4).
     assert mean_and_error([1, 3, 5, 7]) == pytest.approx((4, math.sqrt(5 / 3)), rel=1e-15)
-    assert mean_and_error([1, 3]) == (2, pytest.approx(1))
+    assert mean_and_error([1, 3]) == pytest.approx((2, 1))
     with warnings.catch_warnings(action="error"):  # numpy's, which a single value would cause
         mean, error = mean_and_error([0.25])
     assert mean == 0.25
