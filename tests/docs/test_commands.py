@@ -219,7 +219,8 @@ def ray_cluster(folder: Path) -> Iterator[dict[str, str]]:
     """The addresses of a Ray cluster of one machine."""
     ray = Path(sys.executable).with_name("ray")
     port, jobs = free_port(), free_port()
-    options = f"start --head --block --port {port} --dashboard-port {jobs} --num-cpus 2".split()
+    own = tempfile.mkdtemp(prefix="ray")  # or its address would stay behind for others; short, as it holds sockets
+    options = f"start --head --block --port {port} --dashboard-port {jobs} --num-cpus 2 --temp-dir {own}".split()
     log = (folder / "ray.log").open("w")
     head = subprocess.Popen([ray, *options], stdout=log, stderr=log)
     try:
@@ -229,6 +230,7 @@ def ray_cluster(folder: Path) -> Iterator[dict[str, str]]:
         head.terminate()
         head.wait()
         log.close()
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
