@@ -165,9 +165,9 @@ def pixels_of(tensor: dict[str, Any], shape: list[int], raw: bytes | None, most_
 
 def files_of(tensor: dict[str, Any], shape: list[int], raw: bytes | None) -> list[bytes]:
     if raw is None:
-        values = tensor.get("data")
+        values: Any = tensor.get("data")
         try:
-            contents = [base64.b64decode(value, validate=True) for value in values]  # type: ignore[union-attr]
+            contents = [base64.b64decode(value, validate=True) for value in values]
         except (TypeError, binascii.Error, ValueError):
             raise Refused(422, "data of files must be a list of strings in base64.") from None
     else:

@@ -159,6 +159,7 @@ class GuardedConnection(HttpToolsProtocol):
 
     most, seconds = 1000, HEADER_SECONDS
 
+    # asyncio declares that any transport may come; uvicorn's protocol, like ours, takes one that reads and writes.
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._header_bytes = 0

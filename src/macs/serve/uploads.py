@@ -84,6 +84,7 @@ def from_multipart(body: bytes, boundary: str, most: int) -> list[Upload]:
     """The files of a form, without temporary files."""
     form = Form(most)
     try:
+        # python-multipart declares its callbacks one by one; a plain dictionary of them is what it reads.
         parser = MultipartParser(boundary.encode("latin-1"), form.callbacks())  # type: ignore[arg-type]
         parser.write(body)
         parser.finalize()
