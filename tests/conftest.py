@@ -11,17 +11,10 @@ from pathlib import Path
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import pytest
-import torch
 
+import fitting_torchvision  # noqa: F401 - before any test imports torchvision
 from macs.data import ImageSet
 from tiny import noise, stripes
-
-# The only torchvision for our torch is built for CUDA; beside a CPU build of torch it does not load its own operators,
-# and then fails when it registers something for these two. No test calls them.
-TORCHVISION = torch.library.Library("torchvision", "FRAGMENT")
-for name in ("nms", "qnms"):
-    TORCHVISION.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
 
 LONGEST = ("test_demo.py", "test_training.py", "test_your_model.py")  # files that take a minute or more
 

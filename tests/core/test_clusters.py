@@ -12,6 +12,8 @@ from macs.core import clusters
 from macs.core.clusters import connected, slots
 from macs.core.errors import MacsError
 
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "find_spec", lambda name: None)
@@ -19,7 +21,7 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         connected(None)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+@needs_ray
 @pytest.mark.parametrize(
     "address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}", "no.such.host.invalid:{}", "h:99999"]
 )
@@ -33,14 +35,14 @@ def test_nobody_listens_at_an_address(address: str) -> None:
     assert time.monotonic() - start < 60
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+@needs_ray
 def test_a_cluster_that_cannot_start() -> None:
     with pytest.raises(MacsError, match="Ray could not start on this machine .*; name a running cluster"):
         connected(None, {"num_cpus": -1})
 
 
 @pytest.mark.cluster
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+@needs_ray
 def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_gcs_rpc_server_connect_timeout_s", "1")
     with pytest.raises(MacsError, match="There is no Ray cluster at auto"):

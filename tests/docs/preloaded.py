@@ -2,14 +2,8 @@
 
 import importlib
 
-import torch
-
-# The only torchvision for our torch is built for CUDA; beside a CPU build of torch it wants these two operators.
-TORCHVISION = torch.library.Library("torchvision", "FRAGMENT")
-for operator in ("nms", "qnms"):
-    TORCHVISION.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
 OTHERS = (
+    "fitting_torchvision",
     "lightning_fabric",
     "matplotlib.pyplot",
     "onnxruntime",

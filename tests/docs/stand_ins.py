@@ -33,14 +33,6 @@ def two_classes(count: int, seed: int) -> macs.ImageSet:
     return macs.ImageSet.from_array(images.pixels[:][chosen], images.labels[chosen], STRIPES[:2], name="stripes")
 
 
-def save(images: macs.ImageSet, folder: Path) -> None:
-    for index, pixels in enumerate(images.pixels[:]):
-        label = () if images.labels is None else (images.classes[images.labels[index]],)
-        path = folder.joinpath(*label, f"{index}.png")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(path)
-
-
 class MyNet(nn.Module):
     def __init__(self, classes: int) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ import pytest
 import torch
 from cyclopts import App, CycloptsError
 from snippets import PAGES, ROOT, Block, Command, blocks_of, commands_in
-from stand_ins import STAND_INS, save, two_classes
+from stand_ins import STAND_INS, two_classes
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -31,7 +31,7 @@ from macs import methods, metrics, scores
 from macs.__main__ import QUIET, TRACEBACK, VERBOSE
 from macs.cli._app import app
 from macs.training import PRETRAINING
-from tiny import noise
+from tiny import noise, save
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 COMMANDS = [command for block in BLOCKS if block.language != "python" for command in commands_in(block)]
@@ -131,7 +131,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, seed in (("train", 4), ("test", 5)):
         save(noise(40, seed), folder / "photos/unknown" / split)
     save(noise(1, 6), folder)
-    (folder / "0.png").rename(folder / "holiday.jpg")
+    (folder / "000.png").rename(folder / "holiday.jpg")
     torch.save(macs.nets.build("resnet-18", classes=100).state_dict(), folder / "best.ckpt")
     with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
         training = "--id photos/known --size 16 --net wrn-10-1 --epochs 1 --batch-in 16 --precision float32"

@@ -19,10 +19,10 @@ from PIL import Image
 from safetensors.torch import save_file
 from shortened import PUBLISHED
 from snippets import ROOT, blocks_of
-from stand_ins import save, two_classes
+from stand_ins import two_classes
 
 import macs
-from tiny import noise
+from tiny import noise, save
 
 sys.path += [str(ROOT / "tests" / "data"), str(ROOT / "tests" / "evaluation")]
 
