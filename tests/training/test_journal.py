@@ -120,6 +120,64 @@ def test_the_last_epoch_is_kept_unless_asked_otherwise(known: ImageSet, outliers
     assert [epoch.kept for epoch in history] == [False, True]
 
 
+def quarter_of_the_way(start: dict[str, Tensor], end: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Three quarters of one network and a quarter of another, parameter by parameter."""
+    return {
+        name: torch.from_numpy(0.75 * start[name].numpy() + 0.25 * end[name].numpy()).to(end[name].dtype)
+        if end[name].is_floating_point()
+        else end[name]
+        for name in end
+    }
+
+
+@pytest.mark.usefixtures("merits")
+def test_a_share_of_the_starting_weights_is_kept(
+    known: ImageSet, outliers: ImageSet, known_test: ImageSet, tmp_path: Path
+) -> None:
+    trained = after_each_epoch(known, outliers)
+    for keep, end in (("last", trained[3]), ("best", trained[1])):
+        recipe = replace(BEST, keep=keep, start_share=0.75)
+        expected = quarter_of_the_way(weights(small_net()), end)
+        for run in (None, tmp_path / keep):
+            net = small_net()
+            macs.finetune(net, known, outliers, recipe=recipe, validation=known_test, run=run, progress=False)
+            assert close(weights(net), expected)
+        assert close(load_file(tmp_path / keep / "net.safetensors"), expected)
+        again = small_net()  # a finished run, asked for once more
+        macs.finetune(
+            again,
+            known,
+            outliers,
+            recipe=recipe,
+            validation=known_test,
+            run=tmp_path / keep,
+            resume=True,
+            progress=False,
+        )
+        assert close(weights(again), expected)
+
+
+def test_a_run_that_was_stopped_keeps_the_share_of_its_own_start(
+    known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
+    recipe, whole = replace(SHORT, start_share=0.5), small_net()
+    macs.finetune(whole, known, outliers, recipe=recipe, progress=False)
+
+    def kill(epoch: Epoch, net: nn.Module) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        macs.finetune(small_net(), known, outliers, recipe=recipe, run=tmp_path, progress=False, on_epoch=kill)
+    other = small_net()
+    nn.init.zeros_(next(other.parameters()))  # the weights come from the run, not from the network that is given
+    macs.finetune(other, known, outliers, recipe=recipe, run=tmp_path, resume=True, progress=False)
+    assert same(weights(other), weights(whole))
+
+
+def close(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.allclose(one[name], two[name], atol=1e-6) for name in one)
+
+
 def test_the_best_epoch_needs_validation(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
     with pytest.raises(MacsError, match="The best epoch is chosen by validation, and there is none; add --validate"):
         macs.finetune(small_net(), known, outliers, recipe=BEST, run=tmp_path / "run", progress=False)

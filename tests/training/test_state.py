@@ -1,5 +1,6 @@
 """The state of a run between two epochs: put back whole, or refused in one sentence with nothing changed."""
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -146,32 +147,42 @@ def test_a_state_is_put_back_whole(known: ImageSet, outliers: ImageSet, tmp_path
     fresh = small_net()
     other = torch.optim.SGD(fresh.parameters(), lr=0.5, momentum=0.9)
     found = restore(RunFolder(tmp_path), fresh, other, methods.build("energy"), SHORT, images)
-    assert found == (method, [Epoch(**EPOCH)], None)
+    assert found == (method, [Epoch(**EPOCH)], {})
     assert same(weights(fresh), weights(net)) and other.param_groups[0]["lr"] == 0.1
     for one, two in zip(net.parameters(), fresh.parameters(), strict=True):
         assert torch.equal(optimizer.state[one]["momentum_buffer"], other.state[two]["momentum_buffer"])
     assert RunFolder(tmp_path).epochs() == [Epoch(**EPOCH)]
 
 
-def test_the_weights_of_the_best_epoch_are_put_back_if_they_fit(known: ImageSet, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["best", "start"])
+def test_weights_aside_are_put_back_if_they_fit(name: str, known: ImageSet, tmp_path: Path) -> None:
     net, method, images = small_net(), methods.build("msp"), images_of(known)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    better = {name: value + 1 for name, value in weights(net).items()}
-    for best, words in (
-        (better, ""),
+    others = {key: value + 1 for key, value in weights(net).items()}
+    for aside, words in (
+        (others, ""),
         ({}, "another network"),
         (nets.build("wrn-16-1", 3).state_dict(), "another network"),
-        ({name: value / 0 for name, value in better.items()}, "not finite"),
+        ({key: value / 0 for key, value in others.items()}, "not finite"),
     ):
-        torch.save(state_of(net, optimizer, method, [Epoch(**EPOCH)], images, best), tmp_path / "state.pt")
+        torch.save(state_of(net, optimizer, method, [Epoch(**EPOCH)], images, {name: aside}), tmp_path / "state.pt")
         if words:
             with pytest.raises(MacsError, match=f"Cannot resume from .*{words}"):
-                restore(RunFolder(tmp_path), net, optimizer, method, SHORT, images, {})
+                restore(RunFolder(tmp_path), net, optimizer, method, SHORT, images, {name: {}})
         else:
-            _, _, found = restore(RunFolder(tmp_path), net, optimizer, method, SHORT, images, {})
-            assert found is not None and same(found, better)
+            _, _, found = restore(RunFolder(tmp_path), net, optimizer, method, SHORT, images, {name: {}})
+            assert [*found] == [name] and same(found[name], others)
     with pytest.raises(MacsError, match="not the state of a run"):
-        restore(RunFolder(tmp_path), net, optimizer, method, SHORT, images)  # of a run that keeps its last epoch
+        restore(RunFolder(tmp_path), net, optimizer, method, SHORT, images)  # of a run that has none
+
+
+@pytest.mark.parametrize(("name", "words"), [("best", ""), ("start", "another network")])
+def test_before_the_first_epoch_there_is_no_best_one(name: str, words: str, known: ImageSet, tmp_path: Path) -> None:
+    net, method, images = small_net(), methods.build("msp"), images_of(known)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    torch.save(state_of(net, optimizer, method, [], images, {name: {}}), tmp_path / "state.pt")
+    with pytest.raises(MacsError, match=words) if words else contextlib.nullcontext():
+        restore(RunFolder(tmp_path), net, optimizer, method, SHORT, images, {name: {}})
 
 
 def test_images_are_known_by_their_fingerprints_and_classes(known: ImageSet, outliers: ImageSet) -> None:

@@ -103,6 +103,10 @@ class Recipe:
     """Epoch whose weights are kept: the last, as in the paper, or the one with the highest mean of validation accuracy
     and validation AUROC, which needs validation."""
 
+    start_share: Annotated[float, Span(0, 1, open="most")] = 0.0
+    """Share of the starting weights in the weights that are kept; 0.5 is the mean of the networks before and after the
+    training. It brings back accuracy that training with outliers costs, if the network knew its classes before."""
+
     seed: Annotated[int, Span(0, 2**63 - 1)] = 0
     """Decides every random number of the run."""
 

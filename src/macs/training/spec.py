@@ -28,7 +28,7 @@ RANDOM = "random"  # the source of starting weights drawn from a seed
 # Fields of Recipe that older records lack; at their defaults they do not change a training's identity.
 LATER = (
     *("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup"),
-    *("outlier_mix", "outlier_quantile", "outlier_sampling", "sync_bn"),
+    *("outlier_mix", "outlier_quantile", "outlier_sampling", "start_share", "sync_bn"),
 )
 # Settings that a method got later, with the values that make no difference.
 LATER_SETTINGS = {"macs": {"on": "confidence", "focus": 1.0}}

@@ -3,6 +3,7 @@
 A state that is damaged or belongs to another run is refused with one sentence, before anything is changed.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -19,6 +20,8 @@ from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder, epochs_from
 
 Weights = dict[str, Tensor]
+BEST, START = "best", "start"  # names of weights aside: those of the best epoch, and those before the training
+NO_WEIGHTS: Mapping[str, Weights] = {}
 PROCESSES = "processes"  # the key for their number, where several train together
 
 
@@ -34,17 +37,17 @@ def state_of(
     method: Method,
     history: list[Epoch],
     images: dict[str, Any],
-    best: Weights | None = None,
+    aside: Mapping[str, Weights] = NO_WEIGHTS,
     processes: int = 1,
 ) -> dict[str, Any]:
-    """Everything needed to continue a training; `best` are the weights of its best epoch, if they are kept."""
+    """Everything needed to continue a training; `aside` are weights other than the present ones, by their names."""
     return {
         "net": net.state_dict(),
         "optimizer": optimizer.state_dict(),
         "method": asdict(cast(Any, method)),
         "history": [asdict(epoch) for epoch in history],
         **images,
-        **({} if best is None else {"best": best}),
+        **aside,
         **({} if processes == 1 else {PROCESSES: processes}),
     }
 
@@ -56,23 +59,24 @@ def restore(
     method: Method,
     recipe: Recipe,
     images: dict[str, Any],
-    best: Weights | None = None,
+    aside: Mapping[str, Weights] = NO_WEIGHTS,
     processes: int = 1,
-) -> tuple[Method, list[Epoch], Weights | None]:
-    """Restore the state of a run and return its method, its history and the weights of its best epoch.
+) -> tuple[Method, list[Epoch], dict[str, Weights]]:
+    """Restore the state of a run and return its method, its history and its weights aside.
 
-    `best` is None unless the run keeps its best epoch.
+    `aside` says by its names which of them the run has.
     """
     saved = folder.load_state()
     try:
-        _check_keys(saved, state_of(net, optimizer, method, [], images, best))
+        _check_keys(saved, state_of(net, optimizer, method, [], images, aside))
         _check_images(saved, images)
         _check_weights(saved["net"], net)
         _check_optimizer(saved["optimizer"], optimizer)
         history = _history(saved["history"], recipe)
         method = _method(method, saved["method"])
-        if best is not None and history:
-            _check_weights(saved["best"], net)
+        for name in aside:
+            if history or name != BEST:  # there is no best epoch before the first
+                _check_weights(saved[name], net)
     except MacsError as error:
         raise MacsError(
             f"Cannot resume from {folder.state_file}: {str(error).rstrip('.')}; start a new run in another folder."
@@ -86,7 +90,7 @@ def restore(
     optimizer.load_state_dict(saved["optimizer"])
     if not folder.finished:  # it may have been killed between writing the state and writing the metrics
         folder.save_metrics([asdict(epoch) for epoch in history])
-    return method, history, saved.get("best")
+    return method, history, {name: saved[name] for name in aside}
 
 
 def _check_keys(saved: Any, ours: dict[str, Any]) -> None:

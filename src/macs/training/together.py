@@ -102,7 +102,7 @@ def share_start(
 
     Without anything to restore, every process begins with the weights of the first.
     """
-    resumed, journal.history, journal.best = processes.by_first(lambda: (resume(), journal.history, journal.best))
+    resumed, journal.history, journal.aside = processes.by_first(lambda: (resume(), journal.history, journal.aside))
     if processes.count == 1:
         return resumed
     for tensor in net.state_dict().values():
