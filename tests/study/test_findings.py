@@ -105,6 +105,26 @@ def test_numbers_by_hand(study: Study) -> None:
     assert findings.missing == 1  # the second rate of the hinge
 
 
+def test_the_score_is_that_of_auto_where_all_cells_have_its_unknown_images(study: Study) -> None:
+    """vim is best on all kinds but the validation outliers, and nothing is near: energy+vim stores more."""
+    passed = {"vim": 0.2, "energy+vim": 0.2, "knn": 0.1}
+    unknowns = {
+        score: {kind: [0.9, 0.8, 0.5, 0.7, passed.get(score, 0.6)] for kind in ("noise", "shuffled", "inverted")}
+        for score in SCORES
+    }
+    for kind in ("noise", "shuffled"):
+        unknowns["vim"][kind] = [0.9, 0.8, 0.5, 0.7, 0.0]
+    stored = {score: 10 + 90 * ("+" in score) for score in SCORES}
+    whole = [replace(each, unknowns=unknowns, stored=stored) for each in study.records]
+    findings = Findings.of(Study(study.rows, whole))
+    hinge = findings.rows["hinge"]
+    assert (hinge.best_score, hinge.auto_score) == ("msp", "vim") and findings.recommended() == (hinge, "vim")
+    line = next(line for line in blocks(findings)["scores"].splitlines() if line.startswith("| Hinge"))
+    assert line.count("←") == 1 and line.count("33.00 ⇐") == 1
+    part = Findings.of(Study(study.rows, [*whole[:-1], study.records[-1]]))
+    assert part.rows["hinge"].auto_score is None and part.recommended() == (part.rows["hinge"], "msp")
+
+
 def test_the_recommended_row_is_as_accurate_as_oe(study: Study) -> None:
     poor = [
         replace(each, validation_accuracy=0.5) if each.trial["method"] == "macs" else each for each in study.records

@@ -51,6 +51,9 @@ def test_a_cell_holds_every_score_on_every_set(computed: tuple[Record, Path]) ->
     assert set(record.scores) == set(SCORES)
     for of in record.scores.values():
         assert set(of) == {"validation", *OOD} and all(len(values) == len(METRICS) for values in of.values())
+    for of in record.unknowns.values():
+        assert set(of) == {"shuffled", "inverted", "noise", "photographs"}
+    assert record.stored["msp"] == 0 < record.stored["react"] < record.stored["vim"] < record.stored["energy+knn"]
     assert record.cost["images"] == 64 + 64 + 1  # one image tries whether the network fits before the training
     assert record.made_with["torch"] == torch.__version__
 
@@ -125,9 +128,8 @@ def test_running_computes_what_is_missing_and_nothing_twice(
     sets: Sets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "BASE", SMALL)
-    monkeypatch.setattr(plan, "RATES", (0.005,))
     monkeypatch.setattr(plan, "SEEDS", (0, 1))
-    rows = (Row("plain", "plain", ""), Row("oe", "OE", "oe"))
+    rows = (Row("plain", "plain", ""), Row("oe", "OE", "oe", learning_rates=(0.005,)))
     study = Study.read(tmp_path, rows)
     assert len(study.missing()) == 3
     made = run_study(study, sets, tmp_path, tmp_path / "runs", limit=2)

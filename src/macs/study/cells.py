@@ -11,8 +11,8 @@ import platform
 import shutil
 import time
 import zipfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,13 +25,16 @@ from macs.core.files import write_atomically, write_text
 from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.fingerprint import fingerprint, short_hash
+from macs.data.unknowns import unknowns_for
 from macs.experiments.cells import Cell, Examination
 from macs.metrics import ood_metrics
 from macs.study.code import loss_code
-from macs.study.plan import FIT_IMAGES, KEPT, SCORES, Trial
+from macs.study.plan import FIT_IMAGES, KEPT, MADE_IMAGES, SCORES, Trial
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from macs.scores import Answers
 
 FORMAT = 1  # of a cell's files
 METRICS = ("auroc", "aupr", "fpr95", "aupr_id", "fpr95_id")
@@ -52,6 +55,10 @@ class Record:
     scores: Mapping[str, Mapping[str, list[float]]]  # score -> set -> METRICS
     cost: Mapping[str, float]  # training: seconds, cpu_seconds, and images that passed through the network
     made_with: Mapping[str, Any]
+    unknowns: Mapping[str, Mapping[str, list[float]]] = field(default_factory=dict)
+    """score -> kind of unknown images that macs makes -> METRICS, on validation images; older cells have none."""
+    stored: Mapping[str, int] = field(default_factory=dict)
+    """score -> how many numbers it stores, once it is fitted; older cells have none."""
 
     def value(self, metric: str, score: str, where: str) -> float:
         """A metric of a score on one set."""
@@ -171,17 +178,17 @@ def measured(
         precision=precision,
     )
     answers = {}
-    for name, images in sets.tested.items():
+    made, _ = unknowns_for(on.val.subset(np.arange(min(len(on.val), MADE_IMAGES))))
+    for name, images in {**sets.tested, **made}.items():
         answers[name], left_out = scores.ask_all(net, images, fit.scores, precision, progress)
         if fit.left_out | left_out:
             raise MacsError(f"Not every score can be computed: {fit.left_out | left_out}.")
     known, held_out = answers["id"], answers["id-validation"]
-    table: dict[str, dict[str, list[float]]] = {score: {} for score in SCORES}
-    for score in SCORES:
-        for name in (VALIDATION, *on.ood):
-            id_images = held_out if name == VALIDATION else known
-            values = ood_metrics(id_images[score].confidences, answers[name][score].confidences)
-            table[score][name] = [round(values[metric], PLACES) for metric in METRICS]
+
+    def table(ids: "Mapping[str, Answers]", names: Iterable[str]) -> dict[str, dict[str, list[float]]]:
+        return {score: {name: metrics_of(ids[score], answers[name][score]) for name in names} for score in SCORES}
+
+    validated, tested = table(held_out, [VALIDATION]), table(known, on.ood)
     record = Record(
         key=cell.key,
         trial=trial.as_dict(),
@@ -189,14 +196,22 @@ def measured(
         depends=cell.depends,
         accuracy=float(np.mean(known["msp"].predictions == on.test.labels)),
         validation_accuracy=float(np.mean(held_out["msp"].predictions == on.val.labels)),
-        scores=table,
+        scores={score: {**validated[score], **tested[score]} for score in SCORES},
         cost=cost,
         made_with=machine(),
+        unknowns=table(held_out, made),
+        stored={name: sum(buffer.numel() for buffer in score.buffers()) for name, score in fit.scores.items()},
     )
     kept = {f"{name}/{score}": answers[name][score].confidences for name in ("id", *on.ood) for score in KEPT}
     write_atomically(folder / f"{cell.key}.npz", lambda path: _save(path, kept))
     write_text(folder / f"{cell.key}.json", _as_text(record))
     return record
+
+
+def metrics_of(known: "Answers", unknown: "Answers") -> list[float]:
+    """METRICS, as a record holds them."""
+    values = ood_metrics(known.confidences, unknown.confidences)
+    return [round(values[metric], PLACES) for metric in METRICS]
 
 
 def machine() -> dict[str, Any]:

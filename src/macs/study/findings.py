@@ -9,7 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from macs.study.cells import VALIDATION, Record
+from macs.detector.choosing import best, mean_ranks
+from macs.metrics import OODMetrics
+from macs.scores import get
+from macs.study.cells import METRICS, VALIDATION, Record
 from macs.study.plan import OOD, SCORES, SEEDS, Row, Trial
 from macs.study.running import Study, own_score
 from macs.study.statistics import Difference, Estimate, estimate, paired_difference, rank_agreement
@@ -56,6 +59,27 @@ class RowResult:
             return fpr95, -auroc
 
         return min(SCORES, key=rank)
+
+    @cached_property
+    def auto_score(self) -> str | None:
+        """The score that `--score auto` chooses by its own rule, on the validation outliers and on unknown images that
+        macs makes, from the means over seeds; None if a cell lacks these."""
+        records = list(self.records.values())
+        if not all(record.unknowns for record in records):
+            return None
+
+        def averaged(score: str, kind: str) -> OODMetrics:
+            sets = [{**record.unknowns[score], VALIDATION: record.scores[score][VALIDATION]} for record in records]
+            return OODMetrics(**dict(zip(METRICS, np.mean([of[kind] for of in sets], axis=0), strict=True)))
+
+        kinds = (VALIDATION, *records[0].unknowns[SCORES[0]])
+        ranks = mean_ranks({score: {kind: averaged(score, kind) for kind in kinds} for score in SCORES})
+        return best(ranks, {score: (get(score).reads != "logits", records[0].stored[score]) for score in SCORES})
+
+    @property
+    def chosen_score(self) -> str:
+        """The score to take, as far as validation tells."""
+        return self.auto_score or self.best_score
 
     def cost(self, what: str) -> float:
         return float(np.mean([record.cost[what] for record in self.records.values()]))
@@ -108,7 +132,8 @@ class Findings:
         return rank_agreement({name: [row.estimate("fpr95", row.own, name).mean for row in rows] for name in OOD})
 
     def recommended(self) -> tuple[RowResult, str] | None:
-        """The row and score with the lowest validation FPR95 among rows that are at least as accurate there as OE.
+        """The row with the lowest FPR95 on validation outliers, by whichever score, among rows that are at least as
+        accurate on validation images as OE; and the score to take.
 
         A row with fewer seeds than three is not recommended: one training may be lucky.
         """
@@ -122,5 +147,5 @@ class Findings:
         ]
         if not accurate:
             return None
-        best = min(accurate, key=lambda found: found.estimate("fpr95", found.best_score, VALIDATION).mean)
-        return best, best.best_score
+        first = min(accurate, key=lambda found: found.estimate("fpr95", found.best_score, VALIDATION).mean)
+        return first, first.chosen_score

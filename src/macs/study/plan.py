@@ -17,10 +17,12 @@ OUTLIERS, VAL_OUTLIERS = "outliers_train.npy", "outliers_val.npy"  # in the data
 OOD = ("svhn", "textures", "places365", "cifar100")
 VALIDATION, VAL_IMAGES, TEST_IMAGES = 2000, 1000, 3000  # of CIFAR-10's test images, the first are for validation
 OOD_IMAGES, FIT_IMAGES = 1000, 2000
+MADE_IMAGES = 500  # validation images that unknown ones are made from, for `--score auto`
 IMAGES = 2000  # ID images of a training, and as many outliers
 BASE = Recipe(epochs=1, epoch_size=IMAGES, batch_in=32, batch_out=32, dropout=0.0, lr=0.005, precision="float32")
 AS_IT_IS = Recipe(dropout=0.0, precision="float32")  # of the classifier that is not trained further
 RATES = (0.005, 0.002, 0.001)  # none is higher: the first already costs OE nearly five points of validation accuracy
+AVERAGED_RATES = (0.01, 0.005, 0.002)  # of a network that goes half of the way back to its start
 SCORES = (
     *("msp", "maxlogit", "energy", "gen", "react", "ash", "scale", "knn", "vim", "mahalanobis", "relative-mahalanobis"),
     *("energy+knn", "gen+knn", "energy+vim", "msp+vim", "energy+knn+vim"),
@@ -78,6 +80,7 @@ class Row:
     settings: Settings = field(default_factory=dict)
     others: tuple[Settings, ...] = ()  # further settings, tried at the first rate
     recipe: dict[str, Any] = field(default_factory=dict)  # hyper-parameters that are part of the method
+    learning_rates: tuple[float, ...] = RATES
     ours: bool = False  # proposed here, not in a paper
     main: bool = False  # five seeds instead of three
     outliers: int = 0  # as in Trial, and so is the next
@@ -88,11 +91,11 @@ class Row:
         """The trials with seed 0 at each learning rate, the highest first."""
         if not self.method:
             return [Trial("", AS_IT_IS)]
-        return [self._trial(self.settings, rate) for rate in RATES[: 1 if self.once else None]]
+        return [self._trial(self.settings, rate) for rate in self.learning_rates[: 1 if self.once else None]]
 
     def candidates(self) -> list[Trial]:
         """The trials with seed 0 among which the settings may be chosen; the first comes first in the order of work."""
-        return self.rates() + [self._trial({**self.settings, **other}, RATES[0]) for other in self.others]
+        return self.rates() + [self._trial({**self.settings, **other}, self.learning_rates[0]) for other in self.others]
 
     def _trial(self, settings: Settings, rate: float) -> Trial:
         changes: dict[str, Any] = {**self.recipe, "options": dict(settings), "lr": rate}
@@ -103,6 +106,7 @@ class Row:
 
 
 ENERGY_HINGE: Settings = {"on": "energy", "variant": "hinge", "margin": 10.0, "margin_weight": 2.0}
+AVERAGED: dict[str, Any] = {"recipe": {"start_share": 0.5}, "learning_rates": AVERAGED_RATES, "ours": True}
 ROWS = (
     Row("plain", "plain classifier", ""),
     Row("oe", "OE", "oe", others=({"weight": 1.0},), main=True),
@@ -110,9 +114,8 @@ ROWS = (
         others=({"margin": 5.0, "margin_weight": 0.5}, {"margin_weight": 4.0}), ours=True, main=True),
     Row("macs", "MaCS, margin 0.5", "macs", {"margin": 0.5}, main=True),
     Row("energy", "Energy", "energy", others=({"weight": 0.02},), main=True),
-    Row("msp", "fine-tuned without outliers", "msp", main=True),
-    Row("hinge", "OE + pair hinge on probabilities (ours)", "macs", {"variant": "hinge", "margin": 0.5},
-        ours=True, main=True),
+    Row("msp", "fine-tuned without outliers", "msp"),
+    Row("hinge", "OE + pair hinge on probabilities (ours)", "macs", {"variant": "hinge", "margin": 0.5}, ours=True),
     Row("macs-chosen", "MaCS, margin chosen on validation", "macs", {"margin": 0.5},
         others=({"margin": 0.2}, {"margin": 0.8})),
     Row("mixoe", "MixOE (mixup)", "mixoe", {"mix": "mixup"}, others=({"beta": 1.0},)),
@@ -129,6 +132,11 @@ ROWS = (
     Row("oe-hardest", "OE on the hardest outliers", "oe", recipe={"outlier_sampling": "hardest"}),
     Row("aoe", "AOE (experimental)", "aoe"),
     Row("macs-unbounded", "MaCS without margin", "macs", {"variant": "unbounded"}),
+    Row("oe-averaged", "OE, averaged with the classifier (ours)", "oe", **AVERAGED),
+    Row("macs-averaged", "MaCS, averaged with the classifier (ours)", "macs", {"margin": 0.5}, **AVERAGED),
+    Row("energy-averaged", "Energy, averaged with the classifier (ours)", "energy", **AVERAGED),
+    Row("hinge-averaged", "OE + pair hinge on energies, averaged with the classifier (ours)", "macs", ENERGY_HINGE,
+        main=True, **AVERAGED),
 )  # fmt: skip
 COSTS = (  # OE with other budgets
     Row("oe-half", "half as many images", "oe", recipe={"epoch_size": IMAGES // 2}, once=True),
