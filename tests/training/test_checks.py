@@ -17,6 +17,7 @@ from macs.data import ImageSet
 from macs.training.checks import check_fitness, divergence
 from macs.training.recipe import Recipe
 from macs.training.runs import RunFolder
+from macs.training.sources import starting_net
 from tiny import noise, stripes
 
 
@@ -77,6 +78,14 @@ def test_a_network_without_weights_to_train_is_refused(known: ImageSet, outliers
     frozen = small_net().requires_grad_(False)
     with pytest.raises(MacsError, match="no weights to train"):
         macs.finetune(frozen, known, outliers, recipe=SHORT, progress=False)
+
+
+def test_no_share_of_random_weights_is_kept(known: ImageSet, outliers: ImageSet) -> None:
+    net, recipe = starting_net("wrn-10-1", 3), replace(SHORT, start_share=0.5)
+    with pytest.raises(MacsError, match="these are random; start from a trained classifier"):
+        macs.finetune(net, known, outliers, recipe=recipe, progress=False)
+    macs.finetune(net, known, outliers, recipe=SHORT, progress=False)
+    macs.finetune(net, known, outliers, recipe=recipe, progress=False)  # now they are not
 
 
 def test_outputs_that_no_image_belongs_to_are_pointed_out(known: ImageSet, outliers: ImageSet) -> None:

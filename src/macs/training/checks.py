@@ -14,6 +14,7 @@ from macs.data.fingerprint import same_pixels
 from macs.methods import Method
 from macs.training.recipe import Recipe
 from macs.training.runs import RunFolder
+from macs.training.spec import RANDOM
 
 
 def check_fitness(net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: Recipe, method: Method) -> None:
@@ -35,6 +36,11 @@ def check_fitness(net: nn.Module, train: ImageSet, outliers: ImageSet | None, re
     if not any(parameter.requires_grad for parameter in net.parameters()):
         raise MacsError(
             f"{nets.name_of(net)} has no weights to train: all are frozen, or there are none; unfreeze some."
+        )
+    if recipe.start_share and nets.origin_of(net).source == RANDOM:
+        raise MacsError(
+            "start_share keeps a share of the starting weights, and these are random; start from a trained classifier "
+            "(--checkpoint), or leave start_share out."
         )
     with torch.no_grad():
         logits = nets.logits_of(net.eval(), torch.zeros(1, 3, train.size, train.size, device=device_of(net)))
