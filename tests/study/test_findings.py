@@ -168,6 +168,14 @@ def test_claims_name_their_cells(study: Study) -> None:
     assert "significant over 3 seeds; cells macs-0.005-0, macs-0.005-1, macs-0.005-2, oe-0.002-0" in line
 
 
+def test_a_classifier_without_training_is_compared_with_every_seed(study: Study) -> None:
+    plain = Row("plain", "Plain", "")
+    both = Study((plain, OE), [made_up(plain.candidates()[0], fpr95=0.5, validation=0.5), *study.records])
+    (line,) = blocks(Findings.of(both))["claims"].splitlines()
+    assert line.startswith("- OE with msp has the FPR95 33.50 over the four sets, 18.00 points below Plain with msp")
+    assert "(significant over 3 seeds; cells " in line
+
+
 def test_a_study_without_cells_says_so() -> None:
     assert blocks(Findings.of(Study((OE,), []))) == {"status": "There are no cells; 4 are planned."}
 

@@ -136,7 +136,7 @@ ROWS = (
     Row("macs-averaged", "MaCS, averaged with the classifier (ours)", "macs", {"margin": 0.5}, **AVERAGED),
     Row("energy-averaged", "Energy, averaged with the classifier (ours)", "energy", **AVERAGED),
     Row("hinge-averaged", "OE + pair hinge on energies, averaged with the classifier (ours)", "macs", ENERGY_HINGE,
-        main=True, **AVERAGED),
+        others=({"margin_weight": 4.0},), main=True, **AVERAGED),
 )  # fmt: skip
 COSTS = (  # OE with other budgets
     Row("oe-half", "half as many images", "oe", recipe={"epoch_size": IMAGES // 2}, once=True),

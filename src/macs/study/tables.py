@@ -16,6 +16,14 @@ CLAIMS = (  # (row, score) against (row, score), on one set or as the mean over 
     (("macs-energy-hinge", "energy"), ("oe", "energy"), ""),
     (("macs-energy-hinge", "energy"), ("oe", "energy"), "cifar100"),
     (("macs-energy-hinge", "energy"), ("energy", "energy"), ""),
+    (("oe-averaged", "msp"), ("oe", "msp"), ""),
+    (("macs-averaged", "msp"), ("macs", "msp"), ""),
+    (("energy-averaged", "energy"), ("energy", "energy"), ""),
+    (("hinge-averaged", "energy"), ("macs-energy-hinge", "energy"), ""),
+    (("hinge-averaged", "energy"), ("oe-averaged", "energy"), ""),
+    (("hinge-averaged", BEST), ("oe", "msp"), ""),
+    (("hinge-averaged", BEST), ("oe", BEST), ""),
+    (("hinge-averaged", BEST), ("plain", BEST), ""),
     (("oe", BEST), ("oe", "msp"), ""),
     (("plain", BEST), ("oe", "msp"), ""),
     (("oe", "msp"), ("plain", "msp"), ""),
@@ -55,12 +63,13 @@ def status(findings: Findings) -> str:
 
 def summary(findings: Findings) -> str:
     """The few rows that answer the question, for a reader who wants no more than that."""
-    asked = [("plain", "msp"), ("oe", "msp"), ("macs", "msp"), ("macs-energy-hinge", "energy"), ("plain", BEST)]
+    asked = [("plain", "msp"), ("plain", BEST), ("oe", "msp"), ("oe", BEST), ("macs", "msp")]
     pairs = [(findings.rows[name], score) for name, score in asked if name in findings.rows]
     chosen = [(found, found.chosen_score if score == BEST else score) for found, score in pairs]
     recommended = findings.recommended()
-    if recommended is not None and recommended not in chosen:
+    if recommended is not None:
         chosen.append(recommended)
+    distinct = {(found.row.name, score): (found, score) for found, score in chosen}
     lines = [
         [
             found.row.title,
@@ -70,7 +79,7 @@ def summary(findings: Findings) -> str:
             shown(found.estimate("fpr95", score)),
             shown(found.accuracy),
         ]
-        for found, score in chosen
+        for found, score in distinct.values()
     ]
     return markdown(["training", "score", "seeds", "AUROC ↑", "FPR95 ↓", "ID accuracy"], lines)
 
@@ -217,6 +226,9 @@ def _compared(findings: Findings, ours: tuple[str, str], theirs: tuple[str, str]
     pair = [findings.rows[name] for name, _ in (ours, theirs)]
     scores = [found.chosen_score if how == BEST else how for found, (_, how) in zip(pair, (ours, theirs), strict=True)]
     by_seed = [found.over_seeds("fpr95", score, where) for found, score in zip(pair, scores, strict=True)]
+    for number, found in enumerate(pair):  # a classifier that is not trained is the same beside every seed
+        if not found.row.method:
+            by_seed[number] = dict.fromkeys(by_seed[1 - number], *by_seed[number].values())
     means = [estimate(list(values.values())).mean for values in by_seed]
     gap, paired = 100 * (means[0] - means[1]), paired_difference(by_seed[0], by_seed[1])
     sure = "one seed"
@@ -237,9 +249,10 @@ def auto(findings: Findings) -> str:
     if choice is None:
         return "There are too few cells to recommend anything yet."
     found, score = choice
-    options = dict(found.trial.recipe.options)
+    recipe, options = found.trial.recipe, dict(found.trial.recipe.options)
     rule = "lowest validation FPR95 among rows with three seeds whose validation accuracy is at least OE's"
-    ours = f"{found.row.method} with {_listed(options)}, scored by {score}"
+    how = _listed({"learning rate": f"{recipe.lr:g}", **found.row.recipe})
+    ours = f"{found.row.method} with {_listed(options)} ({how}), scored by {score}"
     same = (found.row.method, options) == (METHOD, SETTINGS)
     now = "which is `--method auto`" if same else f"whereas `--method auto` is {METHOD} with {_listed(SETTINGS)}"
     return f"By the {rule}, the cells recommend {ours}; {now}."
