@@ -64,6 +64,10 @@ class Record:
         """A metric of a score on one set."""
         return self.scores[score][where][METRICS.index(metric)]
 
+    def rank(self, score: str) -> tuple[float, float]:
+        """What choices are made by; the lowest wins: FPR95 on validation outliers and, for ties, minus the AUROC."""
+        return self.value("fpr95", score, VALIDATION), -self.value("auroc", score, VALIDATION)
+
     def mean(self, metric: str, score: str) -> float:
         """The mean of a metric over the OOD test sets."""
         sets = [name for name in self.scores[score] if name != VALIDATION]

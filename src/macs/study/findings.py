@@ -13,11 +13,11 @@ from macs.detector.choosing import best, mean_ranks
 from macs.metrics import OODMetrics
 from macs.scores import get
 from macs.study.cells import METRICS, VALIDATION, Record
-from macs.study.plan import OOD, SCORES, SEEDS, Row, Trial
-from macs.study.running import Study, own_score
+from macs.study.plan import OOD, SCORES, Row, Trial
+from macs.study.running import REFERENCE, Study, own_score
 from macs.study.statistics import Difference, Estimate, estimate, paired_difference, rank_agreement
 
-REFERENCE = "oe"
+RECOMMENDED = "recommended"  # the name of a row
 GOAL = 0.7  # of OE's mean FPR95 with MSP
 
 
@@ -92,6 +92,7 @@ class Findings:
     rows: Mapping[str, RowResult]
     missing: int  # number of planned cells that are missing
     once: Mapping[str, RowResult] = field(default_factory=dict)  # one training each: other budgets and protocols
+    best: str = ""  # the name of the row that is recommended
 
     @classmethod
     def of(cls, study: Study) -> "Findings":
@@ -105,15 +106,13 @@ class Findings:
             if again and tried < len(candidates):
                 continue  # so far it is another row's training, and nothing was chosen
             if trial is not None:
-                records = {
-                    seed: record
-                    for seed in row.seeds()
-                    if (record := study.find(replace(trial, recipe=replace(trial.recipe, seed=seed)))) is not None
-                }
+                records = study.records_of(trial, row.seeds())
                 (once if row.once else rows)[row.name] = RowResult(
                     row, trial, records, own_score(row), tried, len(candidates)
                 )
-        return cls(rows, len(study.missing()), once)
+        best = study.recommended()
+        name = "" if best is None else _recommended(study, rows, *best)
+        return cls(rows, len(study.missing()), once, name)
 
     def difference(
         self, name: str, metric: str, score: str, reference_score: str, where: str = ""
@@ -132,20 +131,16 @@ class Findings:
         return rank_agreement({name: [row.estimate("fpr95", row.own, name).mean for row in rows] for name in OOD})
 
     def recommended(self) -> tuple[RowResult, str] | None:
-        """The row with the lowest FPR95 on validation outliers, by whichever score, among rows that are at least as
-        accurate on validation images as OE; and the score to take.
+        """The row that is recommended, and the score to take."""
+        found = self.rows.get(self.best)
+        return None if found is None else (found, found.chosen_score)
 
-        A row with fewer seeds than three is not recommended: one training may be lucky.
-        """
-        reference = self.rows.get(REFERENCE)
-        if reference is None:
-            return None
-        accurate = [
-            found
-            for found in self.rows.values()
-            if len(found.records) >= len(SEEDS) and found.validation_accuracy >= reference.validation_accuracy
-        ]
-        if not accurate:
-            return None
-        first = min(accurate, key=lambda found: found.estimate("fpr95", found.best_score, VALIDATION).mean)
-        return first, first.chosen_score
+
+def _recommended(study: Study, rows: dict[str, RowResult], row: Row, trial: Trial) -> str:
+    """The name of the row that is recommended; a row of its own where its settings are not those chosen for its row."""
+    if rows[row.name].trial == trial:
+        return row.name
+    title = f"recommended: {row.title}, learning rate {trial.recipe.lr:g}"
+    records = study.records_of(trial, [each.seed for each in study.repeats()])
+    rows[RECOMMENDED] = RowResult(replace(row, name=RECOMMENDED, title=title), trial, records, own_score(row))
+    return RECOMMENDED

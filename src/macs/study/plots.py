@@ -4,8 +4,9 @@ import math
 from pathlib import Path
 
 from macs import figures
-from macs.study.findings import REFERENCE, Findings
+from macs.study.findings import Findings
 from macs.study.plan import OOD, SCORES
+from macs.study.running import REFERENCE
 from macs.study.tables import SETS
 
 FPR95 = "FPR95 (%), OOD positive"

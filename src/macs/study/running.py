@@ -16,8 +16,10 @@ from macs.experiments.cells import Examination
 from macs.study import plan
 from macs.study.cells import VALIDATION, Record, Sets, cell_for, compute, records_in
 from macs.study.code import loss_code
-from macs.study.plan import COSTS, PROTOCOLS, ROWS, Row, Trial
+from macs.study.plan import COSTS, MORE_SEEDS, PROTOCOLS, ROWS, SEEDS, Row, Trial, repeated
 from macs.training.spec import differences
+
+REFERENCE = "oe"  # the row that all others are compared with
 
 
 @dataclass
@@ -37,15 +39,15 @@ class Study:
         matches = (record for record in self.records if record.trial == wanted and record.code == code)
         return next(matches, None)
 
+    def records_of(self, trial: Trial, seeds: Iterable[int]) -> dict[int, Record]:
+        """The cells of a trial with other seeds, as far as they exist."""
+        found = {each.seed: self.find(each) for each in repeated(trial, list(seeds))}
+        return {seed: record for seed, record in found.items() if record is not None}
+
     def ranked(self, row: Row, trials: Iterable[Trial]) -> list[tuple[tuple[float, float], Trial]]:
-        """Those of a row's trials that have a cell, each with its validation FPR95 and, for ties, minus its AUROC, by
-        the score of the row's method."""
+        """Those of a row's trials that have a cell, each with its rank by the score of the row's method."""
         score = own_score(row)
-        return [
-            ((record.value("fpr95", score, VALIDATION), -record.value("auroc", score, VALIDATION)), trial)
-            for trial in trials
-            if (record := self.find(trial)) is not None
-        ]
+        return [(record.rank(score), trial) for trial in trials if (record := self.find(trial)) is not None]
 
     def candidates(self, row: Row) -> list[Trial]:
         """The candidates that are worth a training: a lower rate only after one that was better than the one before."""
@@ -66,13 +68,36 @@ class Study:
             return candidates[0] if self.find(candidates[0]) is not None else None
         return min(finished, key=itemgetter(0))[1]
 
+    def recommended(self) -> tuple[Row, Trial] | None:
+        """Of all rows' candidates that are at least as accurate on validation images as OE's, the one with the lowest
+        FPR95 on validation outliers, by whichever score; ties are broken by AUROC. None until all grids are computed.
+
+        Like every choice, it is made with seed 0; the other seeds say how good it was.
+        """
+        pairs = [(row, trial) for row in self.rows if not row.once for trial in self.candidates(row)]
+        found = [(row, trial, self.find(trial)) for row, trial in pairs]
+        cells = [(row, trial, record) for row, trial, record in found if record is not None]
+        reference = next((self.chosen(row) for row in self.rows if row.name == REFERENCE), None)
+        oe = None if reference is None else self.find(reference)
+        if oe is None or len(cells) < len(pairs):
+            return None
+        accurate = [each for each in cells if each[2].validation_accuracy >= oe.validation_accuracy]
+        row, trial, _ = min(accurate, key=lambda each: min(each[2].rank(score) for score in plan.SCORES))
+        return row, trial
+
     def trials(self) -> Iterator[Trial]:
-        return plan.trials(self.rows, self.chosen, self.candidates)
+        yield from plan.trials(self.rows, self.chosen, self.candidates)
+        yield from self.repeats()
+
+    def repeats(self) -> list[Trial]:
+        """The trials of what is recommended, which has as many seeds as the main rows."""
+        best = self.recommended()
+        return [] if best is None or not best[0].method else repeated(best[1], SEEDS + MORE_SEEDS)
 
     def missing(self) -> list[Trial]:
         """The trials without a cell; if no candidate of a row has one, its seeds repeat the first candidate."""
         planned = plan.trials(self.rows, lambda row: self.chosen(row) or row.candidates()[0], self.candidates)
-        distinct = {str(trial.as_dict()): trial for trial in planned}
+        distinct = {str(trial.as_dict()): trial for trial in (*planned, *self.repeats())}
         return [trial for trial in distinct.values() if self.find(trial) is None]
 
 
