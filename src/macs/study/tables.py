@@ -212,18 +212,22 @@ def _verdict(recommended: RowResult, score: str, reference: RowResult, best: Row
 
 def claims(findings: Findings) -> str:
     """Comparisons of two rows or scores, each with its cells."""
-    lines = []
-    for (name, score), theirs, where in CLAIMS:
-        ours = (findings.best if name == RECOMMENDED else name, score)
-        computed = ours[0] in findings.rows and theirs[0] in findings.rows
-        if computed and (ours[0] != theirs[0] or findings.rows[ours[0]].chosen_score != theirs[1]):
-            lines.append(f"- {_compared(findings, ours, theirs, where)}")
+
+    def resolved(name: str, score: str) -> tuple[RowResult, str] | None:
+        found = findings.rows.get(findings.best if name == RECOMMENDED else name)
+        return None if found is None else (found, found.chosen_score if score == BEST else score)
+
+    pairs = [(resolved(*ours), resolved(*theirs), where) for ours, theirs, where in CLAIMS]
+    lines = [
+        f"- {_compared(ours, theirs, where)}"
+        for ours, theirs, where in pairs
+        if ours is not None and theirs is not None and ours != theirs
+    ]
     return "\n".join(dict.fromkeys(lines))  # what is recommended may have a claim of its own already
 
 
-def _compared(findings: Findings, ours: tuple[str, str], theirs: tuple[str, str], where: str) -> str:
-    pair = [findings.rows[name] for name, _ in (ours, theirs)]
-    scores = [found.chosen_score if how == BEST else how for found, (_, how) in zip(pair, (ours, theirs), strict=True)]
+def _compared(ours: tuple[RowResult, str], theirs: tuple[RowResult, str], where: str) -> str:
+    pair, scores = zip(ours, theirs, strict=True)
     by_seed = [found.over_seeds("fpr95", score, where) for found, score in zip(pair, scores, strict=True)]
     for number, found in enumerate(pair):  # a classifier that is not trained is the same beside every seed
         if not found.row.method:
