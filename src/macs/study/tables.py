@@ -227,7 +227,7 @@ def claims(findings: Findings) -> str:
 
 
 def _compared(ours: tuple[RowResult, str], theirs: tuple[RowResult, str], where: str) -> str:
-    pair, scores = zip(ours, theirs, strict=True)
+    pair, scores = [ours[0], theirs[0]], [ours[1], theirs[1]]
     by_seed = [found.over_seeds("fpr95", score, where) for found, score in zip(pair, scores, strict=True)]
     for number, found in enumerate(pair):  # a classifier that is not trained is the same beside every seed
         if not found.row.method:
