@@ -166,6 +166,17 @@ def test_a_training_on_two_devices_is_that_on_one_and_may_be_resumed_on_one(tmp_
 
 
 @pytest.mark.cluster
+def test_several_processes_go_back_to_the_same_start(tmp_path: Path) -> None:
+    start, one, two = tmp_path / "start", tmp_path / "one", tmp_path / "two"
+    assert macs_command(*training(start, 1)).returncode == 0
+    back = ("--checkpoint", str(start), "--start-share", "0.9", "--sync-bn")
+    assert macs_command(*training(one, 1, *back)).returncode == 0
+    done = macs_command(*training(two, 1, *back, "--devices", "2"))
+    assert done.returncode == 0, done.stderr
+    assert closeness(one, two) < 0.001 < closeness(start, one)
+
+
+@pytest.mark.cluster
 def test_torchrun_does_the_same_and_frozen_backbones_share_their_features(tmp_path: Path) -> None:
     arguments = training(tmp_path / "run", 1, "--freeze", "backbone", "--accumulate", "2")
     (documented,) = (line.strip() for line in DOCS.read_text().splitlines() if line.strip().startswith("torchrun"))
