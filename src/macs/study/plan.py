@@ -132,7 +132,6 @@ ROWS = (
         recipe={"outlier_mix": "diverse"}),
     Row("oe-hardest", "OE on the hardest outliers", "oe", recipe={"outlier_sampling": "hardest"}),
     Row("aoe", "AOE (experimental)", "aoe"),
-    Row("macs-unbounded", "MaCS without margin", "macs", {"variant": "unbounded"}),
     Row("oe-averaged", "OE, averaged with the classifier (ours)", "oe", **AVERAGED),
     Row("hinge-averaged", "OE + pair hinge on energies, averaged with the classifier (ours)", "macs", ENERGY_HINGE,
         others=({"margin_weight": 4.0},), **AVERAGED),
@@ -151,6 +150,7 @@ COSTS = (  # OE with other budgets
 )  # fmt: skip
 PROTOCOLS = (  # MaCS from margin to margin: each from the classifier, or from the network of the margin before
     *(Row(f"macs-{margin}", f"{margin}", "macs", {"margin": margin}, once=True) for margin in (0.2, 0.5, 0.8)),
+    Row("macs-unbounded", "none (unbounded)", "macs", {"variant": "unbounded"}, once=True),
     Row("macs-carried-0.5", "0.2, then 0.5", "macs", {"margin": 0.5}, carried=(0.2,), once=True),
     Row("macs-carried-0.8", "0.2, then 0.5, then 0.8", "macs", {"margin": 0.8}, carried=(0.2, 0.5), once=True),
     Row("macs-carried-same", "0.5 three times", "macs", {"margin": 0.5}, carried=(0.5, 0.5), once=True),
