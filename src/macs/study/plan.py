@@ -135,8 +135,8 @@ ROWS = (
     Row("oe-averaged", "OE, averaged with the classifier (ours)", "oe", **AVERAGED),
     Row("hinge-averaged", "OE + pair hinge on energies, averaged with the classifier (ours)", "macs", ENERGY_HINGE,
         others=({"margin_weight": 4.0},), **AVERAGED),
-    Row("hinge-nearer", "OE + pair hinge on energies, 0.7 of the classifier (ours)", "macs", {**ENERGY_HINGE, "margin_weight": 4.0},
-        **{**AVERAGED, "recipe": {"start_share": 0.7}}),
+    Row("hinge-nearer", "OE + pair hinge on energies, averaged with 0.7 of the classifier (ours)", "macs",
+        {**ENERGY_HINGE, "margin_weight": 4.0}, **{**AVERAGED, "recipe": {"start_share": 0.7}}),
 )  # fmt: skip
 COSTS = (  # OE with other budgets
     Row("oe-half", "half as many images", "oe", recipe={"epoch_size": IMAGES // 2}, once=True),
