@@ -237,6 +237,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "deploy.md": (a_detector,),
     "detector.md": (digits,),
     "hugging-face.md": (photographs, of_hugging_face),
+    "methods.md": (classifier,),
     "openood.md": (of_openood,),
     "paper.md": (classifier,),
     "scaling.md": (classifier, other_classifiers, outliers_file, a_detector, shard),
