@@ -242,6 +242,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "paper.md": (classifier,),
     "scaling.md": (classifier, other_classifiers, outliers_file, a_detector, shard),
     "scores.md": (photographs, classifier, outliers_file),
+    "study.md": (equalised_flowers,),
     "timm.md": (photographs,),
     "torchvision.md": (photographs, of_torchvision),
     "your-model.md": (photographs, equalised_flowers, own_network),

@@ -135,6 +135,8 @@ ROWS = (
     Row("oe-averaged", "OE, averaged with the classifier (ours)", "oe", **AVERAGED),
     Row("hinge-averaged", "OE + pair hinge on energies, averaged with the classifier (ours)", "macs", ENERGY_HINGE,
         others=({"margin_weight": 4.0},), **AVERAGED),
+    Row("focus-averaged", "OE + pair hinge on energies, focus 0.5, averaged with the classifier (ours)", "macs",
+        {**ENERGY_HINGE, "focus": 0.5}, **AVERAGED),
     Row("hinge-nearer", "OE + pair hinge on energies, averaged with 0.7 of the classifier (ours)", "macs",
         {**ENERGY_HINGE, "margin_weight": 4.0}, **{**AVERAGED, "recipe": {"start_share": 0.7}}),
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Running the study: which cells exist, which are missing, and computing the missing ones."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -69,10 +70,11 @@ class Study:
         return min(finished, key=itemgetter(0))[1]
 
     def recommended(self) -> tuple[Row, Trial] | None:
-        """Of all rows' candidates that are at least as accurate on validation images as OE's, the one with the lowest
-        FPR95 on validation outliers, by whichever score; ties are broken by AUROC. None until all grids are computed.
+        """Of all rows' candidates that are as accurate on validation images as OE's, up to one standard error of so few
+        images, the one with the lowest FPR95 on validation outliers, by whichever score; ties are broken by AUROC.
 
-        Like every choice, it is made with seed 0; the other seeds say how good it was.
+        Like every choice, it is made with seed 0; the other seeds say how good it was. None until all grids are
+        computed.
         """
         pairs = [(row, trial) for row in self.rows if not row.once for trial in self.candidates(row)]
         found = [(row, trial, self.find(trial)) for row, trial in pairs]
@@ -81,7 +83,9 @@ class Study:
         oe = None if reference is None else self.find(reference)
         if oe is None or len(cells) < len(pairs):
             return None
-        accurate = [each for each in cells if each[2].validation_accuracy >= oe.validation_accuracy]
+        share = oe.validation_accuracy
+        least = share - math.sqrt(share * (1 - share) / plan.VAL_IMAGES)
+        accurate = [each for each in cells if each[2].validation_accuracy >= least]
         row, trial, _ = min(accurate, key=lambda each: min(each[2].rank(score) for score in plan.SCORES))
         return row, trial
 
