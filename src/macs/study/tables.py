@@ -253,7 +253,7 @@ def auto(findings: Findings) -> str:
         return "There are too few cells to recommend anything yet."
     found, score = choice
     recipe, options = found.trial.recipe, dict(found.trial.recipe.options)
-    rule = "lowest FPR95 on validation outliers among all candidates that are, up to a standard error, as accurate as OE"
+    rule = "lowest FPR95 on validation outliers among candidates that are, up to a standard error, as accurate as OE"
     how = _listed({"learning rate": f"{recipe.lr:g}", **found.row.recipe})
     ours = f"{found.row.method} with {_listed(options)} ({how}), scored by {score}"
     same = (found.row.method, options) == (METHOD, SETTINGS)
