@@ -12,10 +12,11 @@ from macs.study.cells import METRICS, Record, records_in
 from macs.study.code import loss_code
 from macs.study.document import BLOCK, refreshed
 from macs.study.findings import Findings
-from macs.study.plan import KEPT, OOD, ROWS, SCORES, Row, Trial
+from macs.study.plan import EQUAL, KEPT, OOD, ROWS, SCORES, Row, Trial, repeated
 from macs.study.plots import draw
 from macs.study.running import Study
 from macs.study.tables import as_dict, blocks
+from macs.training.recommended import resolved
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = ROOT / "study"
@@ -186,6 +187,18 @@ def test_tables_show_the_numbers_and_bold_only_what_is_significant(study: Study)
     assert [line.split(" | ")[0] for line in tables["summary"].splitlines()[2:]] == ["| OE", "| Hinge"]
 
 
+def test_the_main_rows_at_one_rate_have_a_table_of_their_own(study: Study) -> None:
+    ours, theirs = EQUAL[1], EQUAL[0]
+    cells = [made_up(each, fpr95=0.30, validation=0.4) for each in repeated(theirs.candidates()[0], (0, 1, 2))]
+    cells += [made_up(each, fpr95=0.28, validation=0.4) for each in repeated(ours.candidates()[0], (0, 1, 2))]
+    findings = Findings.of(Study((*study.rows, theirs, ours), [*cells, *study.records[1:]]))
+    assert findings.best == "hinge" and list(findings.rows) == ["oe", "hinge"]  # a table apart is not chosen from
+    assert blocks(findings)["equal"].splitlines()[2:] == [
+        "| OE | 3 | msp | 90.00 ± 0.00 | 31.50 ± 0.00 | – | 90.00 ± 0.00 |",
+        "| MaCS, margin 0.5 | 3 | msp | 90.00 ± 0.00 | **29.50 ± 0.00** | -2.00 [-2.00, -2.00] | 90.00 ± 0.00 |",
+    ]
+
+
 def test_claims_name_their_cells(study: Study) -> None:
     named = Study((OE, replace(HINGE, name="macs")), study.records)
     (line,) = blocks(Findings.of(named))["claims"].splitlines()
@@ -226,6 +239,11 @@ def test_the_documents_hold_what_the_cells_say(document: str) -> None:
     """After new cells: .venv/bin/python study/refresh.py"""
     text = (ROOT / document).read_text(encoding="utf-8")
     assert refreshed(text, blocks(Findings.of(Study.read(REPOSITORY)))) == text
+
+
+def test_auto_is_what_the_cells_recommend() -> None:
+    row, trial = Study.read(REPOSITORY).recommended()
+    assert resolved("auto", {}) == (row.method, trial.recipe.options)
 
 
 def test_no_result_stands_outside_the_generated_blocks() -> None:

@@ -135,14 +135,14 @@ def test_a_share_of_the_starting_weights_is_kept(
     known: ImageSet, outliers: ImageSet, known_test: ImageSet, tmp_path: Path
 ) -> None:
     trained = after_each_epoch(known, outliers)
-    for keep, end in (("last", trained[3]), ("best", trained[1])):
-        recipe = replace(BEST, keep=keep, start_share=0.75)
+    for plain, end in ((replace(BEST, keep="last"), trained[3]), (BEST, trained[1])):
+        recipe, folder = replace(plain, start_share=0.75), tmp_path / plain.keep
         expected = quarter_of_the_way(weights(small_net()), end)
         for run in (None, tmp_path / keep):
             net = small_net()
             macs.finetune(net, known, outliers, recipe=recipe, validation=known_test, run=run, progress=False)
             assert close(weights(net), expected)
-        assert close(load_file(tmp_path / keep / "net.safetensors"), expected)
+        assert close(load_file(folder / "net.safetensors"), expected)
         again = small_net()  # a finished run, asked for once more
         macs.finetune(
             again,

@@ -91,28 +91,29 @@ class Findings:
 
     rows: Mapping[str, RowResult]
     missing: int  # number of planned cells that are missing
-    once: Mapping[str, RowResult] = field(default_factory=dict)  # one training each: other budgets and protocols
+    others: Mapping[str, RowResult] = field(default_factory=dict)  # rows of other tables: one rate, budgets, protocols
     best: str = ""  # the name of the row that is recommended
 
     @classmethod
     def of(cls, study: Study) -> "Findings":
         rows: dict[str, RowResult] = {}
-        once: dict[str, RowResult] = {}
+        others: dict[str, RowResult] = {}
         for row in study.rows:
             trial = study.chosen(row)
-            again = any(trial == earlier.trial for earlier in rows.values()) and not row.once
+            other = row.once or row.apart
+            again = any(trial == earlier.trial for earlier in rows.values()) and not other
             candidates = study.candidates(row)
             tried = sum(study.find(candidate) is not None for candidate in candidates)
             if again and tried < len(candidates):
                 continue  # so far it is another row's training, and nothing was chosen
             if trial is not None:
                 records = study.records_of(trial, row.seeds())
-                (once if row.once else rows)[row.name] = RowResult(
+                (others if other else rows)[row.name] = RowResult(
                     row, trial, records, own_score(row), tried, len(candidates)
                 )
         best = study.recommended()
         name = "" if best is None else _recommended(study, rows, *best)
-        return cls(rows, len(study.missing()), once, name)
+        return cls(rows, len(study.missing()), others, name)
 
     def difference(
         self, name: str, metric: str, score: str, reference_score: str, where: str = ""

@@ -87,6 +87,7 @@ class Row:
     outliers: int = 0  # as in Trial, and so is the next
     carried: tuple[float, ...] = ()
     once: bool = False  # one training with one seed and no grid, for a table of its own
+    apart: bool = False  # for a table of its own, too, but with three seeds
 
     def rates(self) -> list[Trial]:
         """The trials with seed 0 at each learning rate, the highest first."""
@@ -140,6 +141,13 @@ ROWS = (
     Row("hinge-nearer", "OE + pair hinge on energies, averaged with 0.7 of the classifier (ours)", "macs",
         {**ENERGY_HINGE, "margin_weight": 4.0}, **{**AVERAGED, "recipe": {"start_share": 0.7}}),
 )  # fmt: skip
+ONE_RATE: dict[str, Any] = {"learning_rates": RATES[:1], "apart": True}
+EQUAL = (  # the main rows at one learning rate, so that nothing but the method differs
+    Row("oe-equal", "OE", "oe", **ONE_RATE),
+    Row("macs-equal", "MaCS, margin 0.5", "macs", {"margin": 0.5}, **ONE_RATE),
+    Row("energy-equal", "Energy", "energy", **ONE_RATE),
+    Row("macs-energy-hinge-equal", "OE + pair hinge on energies (ours)", "macs", ENERGY_HINGE, ours=True, **ONE_RATE),
+)
 COSTS = (  # OE with other budgets
     Row("oe-half", "half as many images", "oe", recipe={"epoch_size": IMAGES // 2}, once=True),
     Row("oe-once", "as above", "oe", once=True),

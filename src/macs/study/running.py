@@ -17,7 +17,7 @@ from macs.experiments.cells import Examination
 from macs.study import plan
 from macs.study.cells import VALIDATION, Record, Sets, cell_for, compute, records_in
 from macs.study.code import loss_code
-from macs.study.plan import COSTS, MORE_SEEDS, PROTOCOLS, ROWS, SEEDS, Row, Trial, repeated
+from macs.study.plan import COSTS, EQUAL, MORE_SEEDS, PROTOCOLS, ROWS, SEEDS, Row, Trial, repeated
 from macs.training.spec import differences
 
 REFERENCE = "oe"  # the row that all others are compared with
@@ -31,7 +31,7 @@ class Study:
     records: list[Record]
 
     @classmethod
-    def read(cls, folder: Path, rows: tuple[Row, ...] = ROWS + COSTS + PROTOCOLS) -> "Study":
+    def read(cls, folder: Path, rows: tuple[Row, ...] = ROWS + EQUAL + COSTS + PROTOCOLS) -> "Study":
         return cls(rows, records_in(folder))
 
     def find(self, trial: Trial) -> Record | None:
@@ -76,7 +76,7 @@ class Study:
         Like every choice, it is made with seed 0; the other seeds say how good it was. None until all grids are
         computed.
         """
-        pairs = [(row, trial) for row in self.rows if not row.once for trial in self.candidates(row)]
+        pairs = [(row, trial) for row in self.rows if not (row.once or row.apart) for trial in self.candidates(row)]
         found = [(row, trial, self.find(trial)) for row, trial in pairs]
         cells = [(row, trial, record) for row, trial, record in found if record is not None]
         reference = next((self.chosen(row) for row in self.rows if row.name == REFERENCE), None)

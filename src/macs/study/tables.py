@@ -6,7 +6,7 @@ from typing import Any
 
 from macs.study.cells import METRICS, VALIDATION
 from macs.study.findings import GOAL, RECOMMENDED, Findings, RowResult
-from macs.study.plan import COSTS, IMAGES, OOD, PROTOCOLS, SCORES, Row
+from macs.study.plan import COSTS, EQUAL, IMAGES, OOD, PROTOCOLS, SCORES, Row
 from macs.study.running import REFERENCE
 from macs.study.statistics import Difference, Estimate, estimate, paired_difference
 from macs.training.recommended import METHOD, SETTINGS
@@ -44,6 +44,7 @@ def blocks(findings: Findings) -> dict[str, str]:
         "goal": goal(findings),
         "auto": auto(findings),
         "claims": claims(findings),
+        "equal": equal(findings),
         "costs": single(findings, "OE with", COSTS),
         "protocols": single(findings, "margins, one after another", PROTOCOLS),
         "cells": cells(findings),
@@ -131,6 +132,23 @@ def by_score(findings: Findings) -> str:
     return markdown(["training", *SCORES], lines)
 
 
+def equal(findings: Findings) -> str:
+    """The main rows at one learning rate, and how far they are from the first."""
+    rows = [found for row in EQUAL if (found := findings.others.get(row.name)) is not None]
+    lines = []
+    for found in rows:
+        gap = None
+        if found is not rows[0]:
+            gap = paired_difference(found.over_seeds("fpr95", found.own), rows[0].over_seeds("fpr95", rows[0].own))
+        fpr95 = _marked(shown(found.estimate("fpr95", found.own)), gap)
+        auroc = shown(found.estimate("auroc", found.own))
+        lines.append([
+            found.row.title, str(len(found.records)), found.own, auroc, fpr95, gap_shown(gap), shown(found.accuracy)
+        ])  # fmt: skip
+    heads = ["training", "seeds", "score", "AUROC ↑", "FPR95 ↓", "FPR95 − OE's", "ID accuracy"]
+    return markdown(heads, lines) if lines else "No cell of this table is there yet."
+
+
 def single(findings: Findings, head: str, rows: Sequence[Row]) -> str:
     """Trainings at one learning rate and with one seed: other budgets, or other protocols."""
     lines = [
@@ -143,7 +161,7 @@ def single(findings: Findings, head: str, rows: Sequence[Row]) -> str:
             f"{found.cost('cpu_seconds'):.0f}",
         ]
         for row in rows
-        if (found := findings.once.get(row.name)) is not None
+        if (found := findings.others.get(row.name)) is not None
     ]
     heads = [head, "FPR95, msp", "FPR95, energy", "FPR95, knn", "validation FPR95, msp", "ID accuracy", "images passed"]
     return markdown([*heads, "CPU seconds"], lines) if lines else "No cell of this table is there yet."
@@ -269,7 +287,7 @@ def cells(findings: Findings) -> str:
     """Which cells the numbers of each row come from."""
     lines = [
         [found.row.title, " ".join(f"{seed}: {record.key}" for seed, record in found.records.items())]
-        for found in (*findings.rows.values(), *findings.once.values())
+        for found in (*findings.rows.values(), *findings.others.values())
     ]
     return markdown(["training", "cells by seed"], lines)
 

@@ -1,4 +1,4 @@
-"""The method that `--method auto` stands for: docs/study.md says what speaks for it and what does not.
+"""The method that `--method auto` stands for, as the study recommends it: docs/study.md says what it rests on.
 
 A run folder records the method and the settings themselves, never the word auto.
 """
@@ -8,7 +8,10 @@ from typing import Any
 
 AUTO = "auto"
 METHOD = "macs"
-SETTINGS: dict[str, float | str | bool] = {"on": "energy", "variant": "hinge", "margin": 10.0, "margin_weight": 2.0}
+SETTINGS: dict[str, float | str | bool] = {
+    **{"on": "energy", "variant": "hinge", "margin": 10.0, "margin_weight": 2.0},
+    "focus": 0.5,
+}
 
 
 def resolved(method: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
