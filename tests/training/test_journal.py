@@ -138,23 +138,12 @@ def test_a_share_of_the_starting_weights_is_kept(
     for plain, end in ((replace(BEST, keep="last"), trained[3]), (BEST, trained[1])):
         recipe, folder = replace(plain, start_share=0.75), tmp_path / plain.keep
         expected = quarter_of_the_way(weights(small_net()), end)
-        for run in (None, tmp_path / keep):
+        tune = partial(macs.finetune, recipe=recipe, validation=known_test, progress=False)
+        for run, resume in ((None, False), (folder, False), (folder, True)):  # at last a finished run
             net = small_net()
-            macs.finetune(net, known, outliers, recipe=recipe, validation=known_test, run=run, progress=False)
+            tune(net, known, outliers, run=run, resume=resume)
             assert close(weights(net), expected)
         assert close(load_file(folder / "net.safetensors"), expected)
-        again = small_net()  # a finished run, asked for once more
-        macs.finetune(
-            again,
-            known,
-            outliers,
-            recipe=recipe,
-            validation=known_test,
-            run=tmp_path / keep,
-            resume=True,
-            progress=False,
-        )
-        assert close(weights(again), expected)
 
 
 def test_a_run_that_was_stopped_keeps_the_share_of_its_own_start(
