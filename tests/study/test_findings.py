@@ -12,7 +12,7 @@ from macs.study.cells import METRICS, Record, records_in
 from macs.study.code import loss_code
 from macs.study.document import BLOCK, refreshed
 from macs.study.findings import Findings
-from macs.study.plan import EQUAL, KEPT, OOD, ROWS, SCORES, Row, Trial, repeated
+from macs.study.plan import COSTS, EQUAL, KEPT, OOD, ROWS, SCORES, Row, Trial, repeated
 from macs.study.plots import draw
 from macs.study.running import Study
 from macs.study.tables import as_dict, blocks
@@ -221,7 +221,8 @@ def test_a_study_without_cells_says_so() -> None:
 
 
 def test_figures_are_drawn_from_the_findings(study: Study, tmp_path: Path) -> None:
-    files = draw(Findings.of(study), tmp_path)
+    budgets = [made_up(row.candidates()[0], fpr95=0.3, validation=0.3) for row in COSTS[:2]]
+    files = draw(Findings.of(Study((*study.rows, *COSTS), study.records + budgets)), tmp_path)
     assert {file.name for file in files} >= {"differences.svg", "scores.svg", "cost.svg"}
     text = " ".join(ElementTree.parse(tmp_path / "scores.svg").getroot().itertext())
     assert "Hinge" in text and "23.0" in text and "33.5" in text

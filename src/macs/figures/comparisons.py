@@ -63,7 +63,8 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Sequence[Seque
     table = np.asarray(values, dtype=np.float64)
     if table.shape != (len(rows), len(columns)) or not table.size:
         raise MacsError(f"A heat map of {len(rows)} rows and {len(columns)} columns cannot hold {table.shape} values.")
-    figure, all_axes = grid(1, 1, PAGE, height=1.2 + 0.22 * len(rows))
+    width = max(PAGE, 2.5 + 0.36 * len(columns))  # a number stays inside its field
+    figure, all_axes = grid(1, 1, width, height=1.2 + 0.22 * len(rows))
     axes = all_axes[0, 0]
     image = axes.imshow(table, cmap="viridis_r", aspect="auto")
     middle = (table.min() + table.max()) / 2

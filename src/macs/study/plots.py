@@ -5,7 +5,7 @@ from pathlib import Path
 
 from macs import figures
 from macs.study.findings import Findings
-from macs.study.plan import OOD, SCORES
+from macs.study.plan import COSTS, OOD, SCORES
 from macs.study.running import REFERENCE
 from macs.study.tables import SETS
 
@@ -24,7 +24,7 @@ def draw(findings: Findings, folder: Path) -> list[Path]:
         files += figures.save(figures.heat_map(rows, SCORES, values, f"mean {FPR95}"), folder / "scores")
     points = costs(findings)
     if points:
-        drawn = figures.quality_against_cost(points, "CPU seconds of training", f"mean {FPR95}, own score")
+        drawn = figures.quality_against_cost(points, "CPU seconds of training", f"mean {FPR95}, msp")
         files += figures.save(drawn, folder / "cost")
     return files
 
@@ -45,10 +45,14 @@ def differences(findings: Findings) -> list[figures.Gap]:
 
 
 def costs(findings: Findings) -> list[figures.CostPoint]:
-    points = []
-    for found in findings.rows.values():
-        value = found.estimate("fpr95", found.own)
-        error = None if math.isnan(value.error) else 100 * value.error
-        cost = found.cost("cpu_seconds") if found.row.method else 0.0
-        points.append(figures.CostPoint(found.row.title, cost, 100 * value.mean, error))
-    return points
+    """OE with each budget, and the classifier that it starts from."""
+    rows = [findings.rows.get("plain"), *(findings.others.get(row.name) for row in COSTS)]
+    return [
+        figures.CostPoint(
+            found.row.title,
+            found.cost("cpu_seconds") if found.row.method else 0.0,
+            100 * found.estimate("fpr95", found.own).mean,
+        )
+        for found in rows
+        if found is not None
+    ]

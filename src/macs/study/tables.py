@@ -62,7 +62,7 @@ def status(findings: Findings) -> str:
 
 def summary(findings: Findings) -> str:
     """The few rows that answer the question, for a reader who wants no more than that."""
-    asked = [("plain", "msp"), ("plain", BEST), ("oe", "msp"), ("oe", BEST), ("macs", "msp")]
+    asked = [("plain", "msp"), ("plain", BEST), ("oe", "msp"), ("oe", BEST), ("macs", "msp"), ("hinge-averaged", BEST)]
     pairs = [(findings.rows[name], score) for name, score in asked if name in findings.rows]
     chosen = [(found, found.chosen_score if score == BEST else score) for found, score in pairs]
     recommended = findings.recommended()
