@@ -46,10 +46,6 @@ class RowResult:
     def accuracy(self) -> Estimate:
         return estimate([record.accuracy for record in self.records.values()])
 
-    @property
-    def validation_accuracy(self) -> float:
-        return float(np.mean([record.validation_accuracy for record in self.records.values()]))
-
     @cached_property
     def best_score(self) -> str:
         """The score with the lowest validation FPR95; ties are broken by the highest validation AUROC."""
