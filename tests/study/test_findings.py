@@ -12,7 +12,7 @@ from macs.study.cells import METRICS, Record, records_in
 from macs.study.code import loss_code
 from macs.study.document import BLOCK, refreshed
 from macs.study.findings import Findings
-from macs.study.plan import COSTS, EQUAL, KEPT, OOD, ROWS, SCORES, Row, Trial, repeated
+from macs.study.plan import COSTS, ELSEWHERE, EQUAL, KEPT, NET, OOD, ROWS, SCORES, Row, Trial, repeated
 from macs.study.plots import draw
 from macs.study.running import Study
 from macs.study.tables import as_dict, blocks
@@ -199,6 +199,18 @@ def test_the_main_rows_at_one_rate_have_a_table_of_their_own(study: Study) -> No
     ]
 
 
+def test_another_network_has_a_table_of_its_own(study: Study) -> None:
+    plain, oe, *_ = ELSEWHERE
+    cells = [made_up(row.candidates()[0], fpr95=0.30, validation=0.1) for row in (plain, oe)]
+    findings = Findings.of(Study((*study.rows, *ELSEWHERE), [*study.records, *cells]))
+    assert blocks(findings)["elsewhere"].splitlines()[2:] == [
+        "| plain classifier | msp | 30.00 | 31.00 | 32.00 | 33.00 | 31.50 | 90.00 | 90.00 |",
+        "| OE | msp | 30.00 | 31.00 | 32.00 | 33.00 | 31.50 | 90.00 | 90.00 |",
+    ]
+    assert findings.best == "hinge" and list(findings.rows) == ["oe", "hinge"]  # nothing is chosen from it
+    assert "| OE, allconv | 0: " in blocks(findings)["cells"]
+
+
 def test_claims_name_their_cells(study: Study) -> None:
     named = Study((OE, replace(HINGE, name="macs")), study.records)
     (line,) = blocks(Findings.of(named))["claims"].splitlines()
@@ -245,6 +257,13 @@ def test_the_documents_hold_what_the_cells_say(document: str) -> None:
 def test_auto_is_what_the_cells_recommend() -> None:
     row, trial = Study.read(REPOSITORY).recommended()
     assert resolved("auto", {}) == (row.method, trial.recipe.options)
+
+
+def test_another_network_is_trained_as_validation_chose_for_the_first() -> None:
+    study = Study.read(REPOSITORY)
+    for row in ELSEWHERE:
+        first = next(each for each in ROWS if row.name.endswith(f"-{each.name}") and each.title == row.title)
+        assert study.chosen(first) == replace(row.candidates()[0], net=NET)
 
 
 def test_no_result_stands_outside_the_generated_blocks() -> None:

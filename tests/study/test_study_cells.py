@@ -18,9 +18,9 @@ from macs.metrics import ood_metrics
 from macs.study import plan
 from macs.study.cells import METRICS, Record, Sets, cell_for, compute, confidences_in, records_in
 from macs.study.findings import Findings
-from macs.study.plan import BASE, KEPT, OOD, SCORES, Row, Trial
+from macs.study.plan import BASE, KEPT, NET, OOD, SCORES, SECOND_NET, Row, Trial
 from macs.study.publish import publish
-from macs.study.running import Study
+from macs.study.running import Study, checkpoints
 from macs.study.running import run as run_study
 from macs.training.sources import Held
 from tiny import noise, stripes
@@ -132,18 +132,44 @@ def test_running_computes_what_is_missing_and_nothing_twice(
     rows = (Row("plain", "plain", ""), Row("oe", "OE", "oe", learning_rates=(0.005,)))
     study = Study.read(tmp_path, rows)
     assert len(study.missing()) == 3
-    made = run_study(study, sets, tmp_path, tmp_path / "runs", limit=2)
+    made = run_study(study, {NET: sets}, tmp_path, tmp_path / "runs", limit=2)
     assert [record.trial["method"] for record in made] == ["", "oe"]
-    (last,) = run_study(Study.read(tmp_path, rows), sets, tmp_path, tmp_path / "runs")
+    (last,) = run_study(Study.read(tmp_path, rows), {NET: sets}, tmp_path, tmp_path / "runs")
     assert last.trial["recipe"]["seed"] == 1
     finished = Study.read(tmp_path, rows)
-    assert run_study(finished, sets, tmp_path, tmp_path / "runs") == [] and finished.missing() == []
+    assert run_study(finished, {NET: sets}, tmp_path, tmp_path / "runs") == [] and finished.missing() == []
     others = replace(sets, train=stripes(200, seed=99))
     with pytest.raises(MacsError, match=r"not a cell of these images \(other training images\)"):
-        run_study(finished, others, tmp_path, tmp_path / "runs")
+        run_study(finished, {NET: others}, tmp_path, tmp_path / "runs")
     findings = Findings.of(finished)
     assert list(findings.rows["oe"].records) == [0, 1] and list(findings.rows["plain"].records) == [0]
     assert findings.missing == 0
+
+
+def test_a_second_network_has_cells_of_its_own_once_its_classifier_is_there(
+    sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tuple(Row(f"plain-{net}", "plain", "", net=net, once=True) for net in (NET, SECOND_NET))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        other = replace(sets, net=nets.build("wrn-10-1", classes=3, dropout=0.0))
+    (first,) = run_study(Study.read(tmp_path, rows), {NET: sets}, tmp_path, tmp_path / "runs")
+    assert f"cifar10-{SECOND_NET}.pt" in capsys.readouterr().err
+    (second,) = run_study(Study.read(tmp_path, rows), {NET: sets, SECOND_NET: other}, tmp_path, tmp_path / "runs")
+    assert "left out" not in capsys.readouterr().err
+    assert "net" not in first.trial and second.trial["net"] == SECOND_NET
+    assert first.scores != second.scores and first.key != second.key
+    assert Study.read(tmp_path, rows).missing() == []
+
+
+def test_classifiers_are_one_file_or_a_folder_with_one_per_network(tmp_path: Path) -> None:
+    with pytest.raises(MacsError, match=r"no file called cifar10-wrn-40-2\.pt"):
+        checkpoints(tmp_path)
+    files = {net: tmp_path / f"cifar10-{net}.pt" for net in (NET, SECOND_NET)}
+    for file in files.values():
+        file.touch()
+    assert checkpoints(tmp_path) == files
+    assert checkpoints(files[NET]) == {NET: files[NET]}
 
 
 def test_the_command_writes_the_study_from_the_cells_of_the_repository(

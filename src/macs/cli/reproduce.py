@@ -22,7 +22,7 @@ from macs.cli._app import (
 )
 from macs.cli._engines import SERIAL, EngineOptions
 from macs.core.errors import MacsError
-from macs.core.files import input_file, input_folder, kind_of, output_folder, user_path
+from macs.core.files import input_folder, kind_of, output_folder, user_path
 from macs.data.stores import is_url
 
 
@@ -81,7 +81,8 @@ def reproduce(
         Another set of outliers to choose the margin by [default: held out from the outliers].
     checkpoint
         Pretrained weights instead of a pretraining: one file for all networks, or a folder with files called like
-        cifar10-wrn-40-2.pt; networks without a file are pretrained. For the study, the classifier that all start from.
+        cifar10-wrn-40-2.pt; networks without a file are pretrained. For the study, the classifier that all start
+        from, or the folder, which may have its second network's, too.
     cells
         For the study, the folder of its cells [default: study in a clone of the repository].
     epochs
@@ -102,13 +103,13 @@ def reproduce(
     from macs.paper.setup import Setup
 
     hardware.use()
+    if checkpoint is not None and kind_of(checkpoint := user_path(checkpoint)) not in ("a file", "a folder"):
+        raise MacsError(f"There is no checkpoint at {checkpoint}; check the path.")
     if "study" in targets:
         return _study(targets, out, cells, data, checkpoint, json)
     parts = chosen_parts(targets)
     if any(part.startswith("figure") for part in parts) and find_spec("matplotlib") is None and not dry_run:
         raise MacsError("Figures need matplotlib: pip install 'macs-ood[report]'.")
-    if checkpoint is not None and kind_of(user_path(checkpoint)) not in ("a file", "a folder"):
-        raise MacsError(f"There is no checkpoint at {checkpoint}; check the path.")
     options: dict[str, Any] = {"epochs": epochs, "epoch_size": epoch_size, "lr": lr, "dropout": dropout}
     base = SCALES[scale]
     finetuning = replace(base.finetuning, **{key: value for key, value in options.items() if value is not None})
@@ -161,7 +162,6 @@ def _study(
         raise MacsError("To compute missing cells, give the classifier that all trainings start from as --checkpoint.")
     if out is not None and is_url(out):
         raise MacsError(f"The study is written to a folder, not to a URL such as {out}; name a folder.")
-    checkpoint = None if checkpoint is None else input_file(checkpoint, "checkpoint")
     cells = None if cells is None else input_folder(cells)
     publication = publish(output_folder(Path("runs/reproduce/study") if out is None else out), cells, data, checkpoint)
     show(str(publication), publication.as_dict(), json)

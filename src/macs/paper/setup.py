@@ -11,6 +11,7 @@ from macs.data import ImageSet, load
 from macs.data.catalog import catalog
 from macs.data.loading import data_root
 from macs.experiments.cells import Cell, Examination
+from macs.experiments.checkpoints import checkpoint_of
 from macs.experiments.margins import held_out
 from macs.paper.grid import Training
 from macs.paper.scales import PaperScale
@@ -18,7 +19,6 @@ from macs.paper.scales import PaperScale
 if TYPE_CHECKING:
     from macs.training.sources import Held
 
-SUFFIXES = (".pt", ".pth", ".safetensors")
 OWN_OUTLIERS, OWN_VAL_OUTLIERS = "outliers_train.npy", "outliers_val.npy"  # in the data folder
 
 
@@ -35,11 +35,7 @@ class Setup:
 
     def checkpoint_of(self, id: str, net: str) -> Path | None:
         """The file to start from instead of pretraining, if one was given."""
-        path = self.checkpoint
-        if path is None or path.is_file() or (path / "net.safetensors").is_file():
-            return path
-        files = (path / f"{id}-{net}{suffix}" for suffix in SUFFIXES)
-        return next((file for file in files if file.is_file()), None)
+        return None if self.checkpoint is None else checkpoint_of(self.checkpoint, id, net)
 
     def outlier_sets(self) -> tuple[ImageSet, ImageSet, dict[str, str]]:
         """Outliers to train with, others to choose the margin by, and which of the scale's are missing.

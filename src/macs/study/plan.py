@@ -13,7 +13,7 @@ from typing import Any
 
 from macs.training.recipe import Recipe
 
-NET, ID = "wrn-40-2", "cifar10"
+NET, SECOND_NET, ID = "wrn-40-2", "allconv", "cifar10"
 OUTLIERS, VAL_OUTLIERS = "outliers_train.npy", "outliers_val.npy"  # in the data folder
 OOD = ("svhn", "textures", "places365", "cifar100")
 VALIDATION, VAL_IMAGES, TEST_IMAGES = 2000, 1000, 3000  # of CIFAR-10's test images, the first are for validation
@@ -41,6 +41,7 @@ class Trial:
     recipe: Recipe = BASE
     outliers: int = 0  # number of auxiliary outliers to draw from; 0: all
     carried: tuple[float, ...] = ()  # margins that the network was trained with before, one after another
+    net: str = NET
 
     @property
     def seed(self) -> int:
@@ -56,12 +57,14 @@ class Trial:
         usual, recipe = asdict(Recipe()), asdict(self.recipe)
         changed = {key: value for key, value in recipe.items() if key != "options" and value != usual[key]}
         carried = {"carried": list(self.carried)} if self.carried else {}
+        net = {"net": self.net} if self.net != NET else {}
         return {
             "method": self.method,
             "settings": dict(self.recipe.options),
             "recipe": changed,
             "outliers": self.outliers,
             **carried,
+            **net,
         }
 
     def before(self) -> Iterator["Trial"]:
@@ -86,13 +89,14 @@ class Row:
     main: bool = False  # five seeds instead of three, as what is recommended has them
     outliers: int = 0  # as in Trial, and so is the next
     carried: tuple[float, ...] = ()
+    net: str = NET
     once: bool = False  # one training with one seed and no grid, for a table of its own
     apart: bool = False  # for a table of its own, too, but with three seeds
 
     def rates(self) -> list[Trial]:
         """The trials with seed 0 at each learning rate, the highest first."""
         if not self.method:
-            return [Trial("", AS_IT_IS)]
+            return [Trial("", AS_IT_IS, net=self.net)]
         return [self._trial(self.settings, rate) for rate in self.learning_rates[: 1 if self.once else None]]
 
     def candidates(self) -> list[Trial]:
@@ -101,7 +105,7 @@ class Row:
 
     def _trial(self, settings: Settings, rate: float) -> Trial:
         changes: dict[str, Any] = {**self.recipe, "options": dict(settings), "lr": rate}
-        return Trial(self.method, replace(BASE, **changes), self.outliers, self.carried)
+        return Trial(self.method, replace(BASE, **changes), self.outliers, self.carried, self.net)
 
     def seeds(self) -> tuple[int, ...]:
         return (0,) if self.once or not self.method else SEEDS + MORE_SEEDS * self.main
@@ -166,6 +170,22 @@ PROTOCOLS = (  # MaCS from margin to margin: each from the classifier, or from t
     Row("macs-carried-0.5", "0.2, then 0.5", "macs", {"margin": 0.5}, carried=(0.2,), once=True),
     Row("macs-carried-0.8", "0.2, then 0.5, then 0.8", "macs", {"margin": 0.8}, carried=(0.2, 0.5), once=True),
     Row("macs-carried-same", "0.5 three times", "macs", {"margin": 0.5}, carried=(0.5, 0.5), once=True),
+)
+
+
+def _elsewhere(name: str, **settings: Any) -> Row:
+    row = next(row for row in ROWS if row.name == name)
+    return replace(row, name=f"{SECOND_NET}-{name}", net=SECOND_NET, others=(), main=False, once=True, **settings)
+
+
+ELSEWHERE = (  # the main rows with another network, and with what validation chose for the first one
+    _elsewhere("plain"),
+    _elsewhere("oe", learning_rates=(0.001,)),
+    _elsewhere("macs"),
+    _elsewhere("energy", learning_rates=(0.002,)),
+    _elsewhere("macs-focus", learning_rates=(0.002,)),
+    _elsewhere("oe-averaged"),
+    _elsewhere("hinge-averaged", settings={**ENERGY_HINGE, "margin_weight": 4.0}),
 )
 
 

@@ -1,7 +1,7 @@
 """Running the study: which cells exist, which are missing, and computing the missing ones."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
@@ -14,10 +14,11 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet, load
 from macs.data.loading import data_root
 from macs.experiments.cells import Examination
+from macs.experiments.checkpoints import checkpoint_of, for_all
 from macs.study import plan
 from macs.study.cells import VALIDATION, Record, Sets, cell_for, compute, records_in
 from macs.study.code import loss_code
-from macs.study.plan import COSTS, EQUAL, MORE_SEEDS, PROTOCOLS, ROWS, SEEDS, Row, Trial, repeated
+from macs.study.plan import COSTS, ELSEWHERE, EQUAL, MORE_SEEDS, PROTOCOLS, ROWS, SEEDS, Row, Trial, repeated
 from macs.training.spec import differences
 
 REFERENCE = "oe"  # the row that all others are compared with
@@ -31,7 +32,7 @@ class Study:
     records: list[Record]
 
     @classmethod
-    def read(cls, folder: Path, rows: tuple[Row, ...] = ROWS + EQUAL + COSTS + PROTOCOLS) -> "Study":
+    def read(cls, folder: Path, rows: tuple[Row, ...] = ROWS + EQUAL + COSTS + PROTOCOLS + ELSEWHERE) -> "Study":
         return cls(rows, records_in(folder))
 
     def find(self, trial: Trial) -> Record | None:
@@ -112,8 +113,8 @@ def own_score(row: Row) -> str:
     return methods.build(row.method, row.settings).score if row.method else "msp"
 
 
-def sets_from(root: Path | None, checkpoint: Path) -> Sets:
-    """The study's images and its starting classifier."""
+def sets_from(root: Path | None, checkpoint: Path) -> dict[str, Sets]:
+    """The study's images with the starting classifier of each network that has one."""
     from macs import training
 
     root = data_root(root)
@@ -122,8 +123,23 @@ def sets_from(root: Path | None, checkpoint: Path) -> Sets:
     test = tests.subset(np.arange(plan.VALIDATION, plan.VALIDATION + plan.TEST_IMAGES))
     outliers, val_outliers = (load(str(root / name), "train") for name in (plan.OUTLIERS, plan.VAL_OUTLIERS))
     ood = {name: spread(load(name, "test", root=root), plan.OOD_IMAGES) for name in plan.OOD}
-    net = training.starting_net(plan.NET, len(train.classes), checkpoint=checkpoint, dropout=0.0)
-    return Sets(net, train, outliers, Examination(val, spread(val_outliers, plan.VAL_IMAGES), test, ood))
+    examination = Examination(val, spread(val_outliers, plan.VAL_IMAGES), test, ood)
+    nets = {
+        name: training.starting_net(name, len(train.classes), checkpoint=file, dropout=0.0)
+        for name, file in checkpoints(checkpoint).items()
+    }
+    return {name: Sets(net, train, outliers, examination) for name, net in nets.items()}
+
+
+def checkpoints(path: Path) -> dict[str, Path]:
+    """The starting classifiers by network: a file holds that of the first one, a folder may have one for each."""
+    if for_all(path):
+        return {plan.NET: path}
+    files = {net: checkpoint_of(path, plan.ID, net) for net in (plan.NET, plan.SECOND_NET)}
+    found = {net: file for net, file in files.items() if file is not None}
+    if not found:
+        raise MacsError(f"There is no file called {plan.ID}-{plan.NET}.pt in {path}; name the classifier's own file.")
+    return found
 
 
 def spread(images: ImageSet, count: int) -> ImageSet:
@@ -133,15 +149,23 @@ def spread(images: ImageSet, count: int) -> ImageSet:
     return images.subset(np.linspace(0, len(images) - 1, count).astype(np.int64))
 
 
-def run(study: Study, sets: Sets, folder: Path, runs: Path, limit: int = 0) -> Sequence[Record]:
-    """Compute missing cells in the order of work, at most `limit` of them (0: all), and add them to the study.
+def run(study: Study, sets_of: Mapping[str, Sets], folder: Path, runs: Path, limit: int = 0) -> Sequence[Record]:
+    """Compute missing cells in the order of work, at most `limit` of them (0: all), and add them to the study. Those of
+    networks without a classifier are left out.
 
     Cells of other images or other starting weights are an error: one table must not mix them.
     """
+    left_out = sorted({trial.net for trial in study.missing()} - sets_of.keys())
+    if left_out:
+        files = ", ".join(f"{plan.ID}-{net}.pt" for net in left_out)
+        tell(f"Some missing cells are left out: they need a folder as --checkpoint, with {files} in it.")
     made: list[Record] = []
     for trial in study.trials():
         if limit and len(made) == limit:
             break
+        sets = sets_of.get(trial.net)
+        if sets is None:
+            continue
         cell, existing = cell_for(trial, runs, sets), study.find(trial)
         if existing is None:
             tell(f"{trial.name}, {trial.recipe.options}, lr {trial.recipe.lr:g}: cell {cell.key}")

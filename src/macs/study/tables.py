@@ -6,7 +6,7 @@ from typing import Any
 
 from macs.study.cells import METRICS, VALIDATION
 from macs.study.findings import GOAL, RECOMMENDED, Findings, RowResult
-from macs.study.plan import COSTS, EQUAL, IMAGES, OOD, PROTOCOLS, SCORES, Row
+from macs.study.plan import COSTS, ELSEWHERE, EQUAL, IMAGES, NET, OOD, PROTOCOLS, SCORES, Row
 from macs.study.running import REFERENCE
 from macs.study.statistics import Difference, Estimate, estimate, paired_difference
 from macs.training.recommended import METHOD, SETTINGS
@@ -26,6 +26,7 @@ CLAIMS = (  # (row, score) against (row, score), on one set or as the mean over 
     (("plain", BEST), ("oe", "msp"), ""),
     (("oe", "msp"), ("plain", "msp"), ""),
 )
+NO_CELLS = "No cell of this table is there yet."
 SETS = {"svhn": "SVHN-5k", "textures": "DTD-10", "places365": "Places-100", "cifar100": "CIFAR-100-5k"}
 
 
@@ -47,6 +48,7 @@ def blocks(findings: Findings) -> dict[str, str]:
         "equal": equal(findings),
         "costs": single(findings, "OE with", COSTS),
         "protocols": single(findings, "margins, one after another", PROTOCOLS),
+        "elsewhere": elsewhere(findings),
         "cells": cells(findings),
     }
 
@@ -146,7 +148,7 @@ def equal(findings: Findings) -> str:
             found.row.title, str(len(found.records)), found.own, auroc, fpr95, gap_shown(gap), shown(found.accuracy)
         ])  # fmt: skip
     heads = ["training", "seeds", "score", "AUROC ↑", "FPR95 ↓", "FPR95 − OE's", "ID accuracy"]
-    return markdown(heads, lines) if lines else "No cell of this table is there yet."
+    return markdown(heads, lines) if lines else NO_CELLS
 
 
 def single(findings: Findings, head: str, rows: Sequence[Row]) -> str:
@@ -164,7 +166,25 @@ def single(findings: Findings, head: str, rows: Sequence[Row]) -> str:
         if (found := findings.others.get(row.name)) is not None
     ]
     heads = [head, "FPR95, msp", "FPR95, energy", "FPR95, knn", "validation FPR95, msp", "ID accuracy", "images passed"]
-    return markdown([*heads, "CPU seconds"], lines) if lines else "No cell of this table is there yet."
+    return markdown([*heads, "CPU seconds"], lines) if lines else NO_CELLS
+
+
+def elsewhere(findings: Findings) -> str:
+    """The main rows with another network, each with its own score and with the one that validation chooses."""
+    lines = [
+        [
+            found.row.title,
+            score,
+            *(shown(found.estimate("fpr95", score, name)) for name in (*OOD, "")),
+            shown(found.estimate("auroc", score)),
+            shown(found.accuracy),
+        ]
+        for row in ELSEWHERE
+        if (found := findings.others.get(row.name)) is not None
+        for score in dict.fromkeys((found.own, found.chosen_score))
+    ]
+    heads = ["training", "score", *(f"FPR95, {SETS[name]}" for name in OOD), "mean FPR95 ↓", "mean AUROC ↑"]
+    return markdown([*heads, "ID accuracy"], lines) if lines else NO_CELLS
 
 
 def choices(findings: Findings) -> str:
@@ -286,18 +306,23 @@ def _listed(settings: Mapping[str, object]) -> str:
 def cells(findings: Findings) -> str:
     """Which cells the numbers of each row come from."""
     lines = [
-        [found.row.title, " ".join(f"{seed}: {record.key}" for seed, record in found.records.items())]
+        [_with_network(found.row), " ".join(f"{seed}: {record.key}" for seed, record in found.records.items())]
         for found in (*findings.rows.values(), *findings.others.values())
     ]
     return markdown(["training", "cells by seed"], lines)
 
 
+def _with_network(row: Row) -> str:
+    return row.title if row.net == NET else f"{row.title}, {row.net}"
+
+
 def as_dict(findings: Findings) -> dict[str, Any]:
     """All numbers of the tables, as shares."""
     rows = {}
-    for name, found in findings.rows.items():
+    for name, found in {**findings.rows, **findings.others}.items():
         rows[name] = {
             "title": found.row.title,
+            "net": found.row.net,
             "method": found.row.method,
             "settings": dict(found.trial.recipe.options),
             "lr": found.trial.recipe.lr,
