@@ -59,9 +59,9 @@ class RowResult:
     @cached_property
     def auto_score(self) -> str | None:
         """The score that `--score auto` chooses by its own rule, on the validation outliers and on unknown images that
-        macs makes, from the means over seeds; None if a cell lacks these."""
-        records = list(self.records.values())
-        if not all(record.unknowns for record in records):
+        macs makes, from the means over those seeds whose cells hold these; None if none does."""
+        records = [record for record in self.records.values() if record.unknowns]
+        if not records:
             return None
 
         def averaged(score: str, kind: str) -> OODMetrics:
