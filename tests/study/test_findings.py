@@ -212,6 +212,22 @@ def test_another_network_has_a_table_of_its_own(study: Study) -> None:
     assert "| OE, allconv | 0: " in blocks(findings)["cells"]
 
 
+def test_seconds_are_those_of_one_machine(study: Study) -> None:
+    slow, fast = {"processor": "slow", "threads": 1}, {"processor": "fast", "threads": 1}
+    mixed = [
+        replace(each, made_with=fast, cost={**each.cost, "cpu_seconds": 1.0})
+        if each.trial["method"] == "macs" and "seed" not in each.trial["recipe"]
+        else replace(each, made_with=slow)
+        for each in study.records
+    ]
+    assert Findings.of(Study(study.rows, mixed)).rows["hinge"].seconds_on(("slow", 1)) == 3.0
+    lines = blocks(Findings.of(Study(study.rows, mixed)))["core"].splitlines()
+    assert [line.split(" | ")[-1] for line in lines[2:]] == ["3 |", "3 |"]
+    elsewhere = [replace(each, made_with=fast if each.trial["method"] == "macs" else slow) for each in study.records]
+    lines = blocks(Findings.of(Study(study.rows, elsewhere)))["core"].splitlines()
+    assert [line.split(" | ")[-1] for line in lines[2:]] == ["3 |", "– |"]
+
+
 def test_claims_name_their_cells(study: Study) -> None:
     named = Study((OE, replace(HINGE, name="macs")), study.records)
     (line,) = blocks(Findings.of(named))["claims"].splitlines()

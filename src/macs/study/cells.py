@@ -60,6 +60,11 @@ class Record:
     stored: Mapping[str, int] = field(default_factory=dict)
     """score -> how many numbers it stores, once it is fitted; older cells have none."""
 
+    @property
+    def made_on(self) -> tuple[str, int]:
+        """The processor and its threads; only cells that were made on the same may be compared in seconds."""
+        return self.made_with.get("processor", ""), self.made_with.get("threads", 0)
+
     def value(self, metric: str, score: str, where: str) -> float:
         """A metric of a score on one set."""
         return self.scores[score][where][METRICS.index(metric)]

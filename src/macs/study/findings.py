@@ -80,6 +80,11 @@ class RowResult:
     def cost(self, what: str) -> float:
         return float(np.mean([record.cost[what] for record in self.records.values()]))
 
+    def seconds_on(self, machine: tuple[str, int]) -> float | None:
+        """CPU seconds of a training, from the cells that were made there."""
+        found = [record.cost["cpu_seconds"] for record in self.records.values() if record.made_on == machine]
+        return float(np.mean(found)) if found else None
+
 
 @dataclass(frozen=True)
 class Findings:

@@ -86,12 +86,13 @@ def summary(findings: Findings) -> str:
 
 
 def core(findings: Findings) -> str:
+    """Every row with its own score, against OE; seconds are those of the machine that made OE's cells."""
     heads = ["training", "seeds", "score", "AUROC ↑", "FPR95 ↓", "FPR95, ID positive ↓", "FPR95 − OE's", "ID accuracy",
              "images passed", "CPU seconds"]  # fmt: skip
-    lines = []
+    reference, lines = findings.rows.get(REFERENCE), []
     for name, found in findings.rows.items():
-        reference = findings.rows.get(REFERENCE)
         gap = findings.difference(name, "fpr95", found.own, reference.own) if reference else None
+        seconds = found.seconds_on(next(iter((reference or found).records.values())).made_on)
         lines.append([
             found.row.title,
             str(len(found.records)),
@@ -102,7 +103,7 @@ def core(findings: Findings) -> str:
             gap_shown(gap),
             shown(found.accuracy),
             f"{found.cost('images'):,.0f}" if found.row.method else "0",
-            f"{found.cost('cpu_seconds'):.0f}" if found.row.method else "0",
+            ("–" if seconds is None else f"{seconds:.0f}") if found.row.method else "0",
         ])  # fmt: skip
     return markdown(heads, lines)
 
