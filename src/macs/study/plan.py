@@ -184,7 +184,6 @@ ELSEWHERE = (  # the main rows with another network, and with what validation ch
     _elsewhere("macs"),
     _elsewhere("energy", learning_rates=(0.002,)),
     _elsewhere("macs-focus", learning_rates=(0.002,)),
-    _elsewhere("oe-averaged"),
     _elsewhere("hinge-averaged", settings={**ENERGY_HINGE, "margin_weight": 4.0}),
 )
 
