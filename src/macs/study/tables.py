@@ -244,7 +244,10 @@ def _verdict(recommended: RowResult, score: str, reference: RowResult, best: Row
         second = "The recommended row is itself a paper's method."
     else:
         side = "below" if ours < theirs else "above"
-        second = f"It is {abs(100 * (ours - theirs)):.2f} points {side} the best of the papers' methods."
+        paired = paired_difference(recommended.over_seeds("fpr95", score), best.over_seeds("fpr95", best.chosen_score))
+        second = (
+            f"It is {abs(100 * (ours - theirs)):.2f} points {side} the best of the papers' methods ({_sure(paired)})."
+        )
     gap = 100 * (recommended.accuracy.mean - reference.accuracy.mean)
     return f"{first} {second} Its ID accuracy is {abs(gap):.2f} points {'below' if gap < 0 else 'above'} OE's."
 
@@ -273,16 +276,20 @@ def _compared(ours: tuple[RowResult, str], theirs: tuple[RowResult, str], where:
             by_seed[number] = dict.fromkeys(by_seed[1 - number], *by_seed[number].values())
     means = [estimate(list(values.values())).mean for values in by_seed]
     gap, paired = 100 * (means[0] - means[1]), paired_difference(by_seed[0], by_seed[1])
-    sure = "one seed"
-    if paired is not None and paired.pairs > 1:
-        sure = f"{'' if paired.significant else 'not '}significant over {paired.pairs} seeds"
     cells = ", ".join(dict.fromkeys(record.key for found in pair for record in found.records.values()))
     first, second = (f"{found.row.title} with {score}" for found, score in zip(pair, scores, strict=True))
     on, side = f"on {SETS[where]}" if where else "over the four sets", "below" if gap < 0 else "above"
     return (
         f"{first} has the FPR95 {_percent(means[0])} {on}, {abs(gap):.2f} points {side} {second}, "
-        f"{_percent(means[1])} ({sure}; cells {cells})."
+        f"{_percent(means[1])} ({_sure(paired)}; cells {cells})."
     )
+
+
+def _sure(paired: Difference | None) -> str:
+    """How far a difference is to be trusted."""
+    if paired is None or paired.pairs < 2:
+        return "one seed"
+    return f"{'' if paired.significant else 'not '}significant over {paired.pairs} seeds"
 
 
 def auto(findings: Findings) -> str:
