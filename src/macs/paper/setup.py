@@ -11,8 +11,8 @@ from macs.data import ImageSet, load
 from macs.data.catalog import catalog
 from macs.data.loading import data_root
 from macs.experiments.cells import Cell, Examination
-from macs.experiments.checkpoints import checkpoint_of
 from macs.experiments.margins import held_out
+from macs.experiments.starting_weights import checkpoint_of
 from macs.paper.grid import Training
 from macs.paper.scales import PaperScale
 

@@ -14,7 +14,7 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet, load
 from macs.data.loading import data_root
 from macs.experiments.cells import Examination
-from macs.experiments.checkpoints import checkpoint_of, for_all
+from macs.experiments.starting_weights import checkpoint_of, for_all
 from macs.study import plan
 from macs.study.cells import VALIDATION, Record, Sets, cell_for, compute, records_in
 from macs.study.code import loss_code

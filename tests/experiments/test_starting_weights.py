@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from macs.experiments.checkpoints import checkpoint_of, for_all
+from macs.experiments.starting_weights import checkpoint_of, for_all
 
 
 def test_one_file_or_run_stands_for_all_networks(tmp_path: Path) -> None:
