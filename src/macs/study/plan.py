@@ -87,7 +87,7 @@ class Row:
     learning_rates: tuple[float, ...] = RATES
     ours: bool = False  # proposed here, not in a paper
     main: bool = False  # five seeds instead of three, as what is recommended has them
-    outliers: int = 0  # as in Trial, and so is the next
+    outliers: int = 0  # as in Trial, and so are the next two
     carried: tuple[float, ...] = ()
     net: str = NET
     once: bool = False  # one training with one seed and no grid, for a table of its own
@@ -173,9 +173,9 @@ PROTOCOLS = (  # MaCS from margin to margin: each from the classifier, or from t
 )
 
 
-def _elsewhere(name: str, **settings: Any) -> Row:
+def _elsewhere(name: str, **changes: Any) -> Row:
     row = next(row for row in ROWS if row.name == name)
-    return replace(row, name=f"{SECOND_NET}-{name}", net=SECOND_NET, others=(), main=False, once=True, **settings)
+    return replace(row, name=f"{SECOND_NET}-{name}", net=SECOND_NET, others=(), main=False, once=True, **changes)
 
 
 ELSEWHERE = (  # the main rows with another network, and with what validation chose for the first one
