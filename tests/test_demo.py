@@ -1,5 +1,6 @@
 """The demo, shortened: it must end with its table, and a second call must not compute anything again."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +11,40 @@ from macs.core.errors import MacsError
 from macs.data import load
 
 
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "PRETRAIN_EPOCHS", 2)
-    monkeypatch.setattr(demo, "FINETUNE_EPOCHS", 1)
+@pytest.fixture(scope="module", autouse=True)
+def short() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "PRETRAIN_EPOCHS", 2)
+        patch.setattr(demo, "FINETUNE_EPOCHS", 1)
+        yield
 
 
-def test_the_demo_ends_with_a_table_and_runs_that_are_kept(short: None, tmp_path: Path) -> None:
-    first = demo.demo(tmp_path / "demo", seeds=(0, 1), progress=False)
-    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("net.safetensors")}
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def first(short: None, folder: Path) -> demo.DemoResult:
+    return demo.demo(folder, seeds=(0, 1), progress=False)
+
+
+def test_the_demo_ends_with_a_table_and_runs_that_are_kept(first: demo.DemoResult, folder: Path) -> None:
+    written = {path: path.stat().st_mtime_ns for path in folder.rglob("net.safetensors")}
     assert len(written) == 6
     assert first.report.read_text().startswith("<!doctype html>")
-    second = demo.demo(tmp_path / "demo", seeds=(0, 1), progress=False)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("net.safetensors")} == written
+    second = demo.demo(folder, seeds=(0, 1), progress=False)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("net.safetensors")} == written
     assert str(first) == str(second)
     for words in ("MSP", "OE", "MaCS", "digits 8, 9", "mean"):
         assert words in str(first)
 
 
-def test_the_table_shows_the_mean_over_seeds_and_their_spread(short: None, tmp_path: Path) -> None:
-    both = demo.demo(tmp_path, seeds=(0, 1), progress=False)
-    (one,), (other,) = (demo.demo(tmp_path, seeds=(seed,), progress=False).evaluations["MSP"] for seed in (0, 1))
+def test_the_table_shows_the_mean_over_seeds_and_their_spread(first: demo.DemoResult, folder: Path) -> None:
+    (one,), (other,) = (demo.demo(folder, seeds=(seed,), progress=False).evaluations["MSP"] for seed in (0, 1))
     shares = 100 * one.accuracy, 100 * other.accuracy
-    assert f"{sum(shares) / 2:.2f}±{abs(shares[0] - shares[1]) / 2**0.5:.2f}" in str(both)
-    assert "seeds 0, 1" in str(both)
+    assert f"{sum(shares) / 2:.2f}±{abs(shares[0] - shares[1]) / 2**0.5:.2f}" in str(first)
+    assert "seeds 0, 1" in str(first)
 
 
 @pytest.mark.parametrize("seeds", [(), (1, 1)])

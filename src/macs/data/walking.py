@@ -33,9 +33,10 @@ def walk(folder: Path) -> Iterator[FoundFile]:
 def walk_names(folder: Path) -> Iterator[tuple[str, str]]:
     """The same as pairs of a relative name, with / as separator, and a trouble: a million take a few seconds."""
     start = os.path.realpath(folder)
-    levels = {start: ("", entries(folder))}  # from the top folder down to the current one
+    levels = {start: ("", entries(folder))}  # from the top folder down to the current one, by their real paths
     while levels:
-        above, rest = levels[next(reversed(levels))]
+        current = next(reversed(levels))
+        above, rest = levels[current]
         try:
             entry = next(rest, None)
         except OSError as error:
@@ -44,7 +45,7 @@ def walk_names(folder: Path) -> Iterator[tuple[str, str]]:
         if entry is None:
             levels.popitem()
         elif is_folder(entry):
-            inner = os.path.realpath(folder / above / entry.name)
+            inner = os.path.realpath(entry.path) if entry.is_symlink() else str(Path(current, entry.name))
             if inner not in levels and not leads_up(inner, start):
                 levels[inner] = (f"{above}{entry.name}/", entries(folder / above / entry.name))
         elif entry.name.lower().endswith(SUFFIXES):
