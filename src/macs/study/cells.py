@@ -40,6 +40,7 @@ FORMAT = 1  # of a cell's files
 METRICS = ("auroc", "aupr", "fpr95", "aupr_id", "fpr95_id")
 VALIDATION = "validation"  # the name of the validation outliers among the sets
 PLACES = 5  # decimals of a stored metric
+Machine = tuple[str, int]  # a processor, and the number of its threads
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ class Record:
     """score -> how many numbers it stores, once it is fitted; older cells have none."""
 
     @property
-    def made_on(self) -> tuple[str, int]:
-        """The processor and its threads; only cells that were made on the same may be compared in seconds."""
+    def made_on(self) -> Machine:
+        """Only cells that were made on the same machine may be compared in seconds."""
         return self.made_with.get("processor", ""), self.made_with.get("threads", 0)
 
     def value(self, metric: str, score: str, where: str) -> float:

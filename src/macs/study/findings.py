@@ -3,16 +3,17 @@
 Choices (settings, score, recommendation) read validation results alone; test results are only reported.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from macs.detector.choosing import best, mean_ranks
 from macs.metrics import OODMetrics
 from macs.scores import get
-from macs.study.cells import METRICS, VALIDATION, Record
+from macs.study.cells import METRICS, VALIDATION, Machine, Record
 from macs.study.plan import OOD, SCORES, Row, Trial
 from macs.study.running import REFERENCE, Study, own_score
 from macs.study.statistics import Difference, Estimate, estimate, paired_difference, rank_agreement
@@ -80,10 +81,14 @@ class RowResult:
     def cost(self, what: str) -> float:
         return float(np.mean([record.cost[what] for record in self.records.values()]))
 
-    def seconds_on(self, machine: tuple[str, int]) -> float | None:
-        """CPU seconds of a training, from the cells that were made there."""
-        found = [record.cost["cpu_seconds"] for record in self.records.values() if record.made_on == machine]
-        return float(np.mean(found)) if found else None
+    def relative_cost(self, unit: Mapping[Machine, float]) -> float | None:
+        """CPU seconds of a training as a multiple of the `unit` of its machine; None if no cell's machine has one."""
+        ratios = [
+            record.cost["cpu_seconds"] / unit[record.made_on]
+            for record in self.records.values()
+            if record.made_on in unit
+        ]
+        return float(np.mean(ratios)) if ratios else None
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ class Findings:
     missing: int  # number of planned cells that are missing
     others: Mapping[str, RowResult] = field(default_factory=dict)  # rows of other tables: one rate, budgets, protocols
     best: str = ""  # the name of the row that is recommended
+    oe_seconds: Mapping[Machine, float] = field(default_factory=dict)  # CPU seconds of OE with the table's budget
 
     @classmethod
     def of(cls, study: Study) -> "Findings":
@@ -114,7 +120,7 @@ class Findings:
                 )
         best = study.recommended()
         name = "" if best is None else _recommended(study, rows, *best)
-        return cls(rows, len(study.missing()), others, name)
+        return cls(rows, len(study.missing()), others, name, _oe_seconds(study, rows.get(REFERENCE)))
 
     def difference(
         self, name: str, metric: str, score: str, reference_score: str, where: str = ""
@@ -136,6 +142,24 @@ class Findings:
         """The row that is recommended, and the score to take."""
         found = self.rows.get(self.best)
         return None if found is None else (found, found.chosen_score)
+
+
+def _oe_seconds(study: Study, reference: RowResult | None) -> dict[Machine, float]:
+    """Means over the cells of OE's row; on machines that made none of these, over its other rates and weights."""
+
+    def budget(trial: Mapping[str, Any]) -> dict[str, Any]:
+        recipe = {key: value for key, value in trial["recipe"].items() if key not in ("lr", "seed")}
+        return {**trial, "settings": {}, "recipe": recipe}
+
+    def means(records: Iterable[Record]) -> dict[Machine, float]:
+        seconds: dict[Machine, list[float]] = {}
+        for record in records:
+            seconds.setdefault(record.made_on, []).append(record.cost["cpu_seconds"])
+        return {machine: float(np.mean(found)) for machine, found in seconds.items()}
+
+    same_budget = budget(Trial(REFERENCE).as_dict())
+    others = [record for record in study.records if budget(record.trial) == same_budget]
+    return means(others) | means(reference.records.values() if reference else ())
 
 
 def _recommended(study: Study, rows: dict[str, RowResult], row: Row, trial: Trial) -> str:

@@ -26,6 +26,7 @@ CLAIMS = (  # (row, score) against (row, score), on one set or as the mean over 
     (("plain", BEST), ("oe", "msp"), ""),
     (("oe", "msp"), ("plain", "msp"), ""),
 )
+COST = "CPU time, OE = 1"
 NO_CELLS = "No cell of this table is there yet."
 SETS = {"svhn": "SVHN-5k", "textures": "DTD-10", "places365": "Places-100", "cifar100": "CIFAR-100-5k"}
 
@@ -86,13 +87,12 @@ def summary(findings: Findings) -> str:
 
 
 def core(findings: Findings) -> str:
-    """Every row with its own score, against OE; seconds are those of the machine that made OE's cells."""
+    """Every row with its own score, against OE."""
     heads = ["training", "seeds", "score", "AUROC ↑", "FPR95 ↓", "FPR95, ID positive ↓", "FPR95 − OE's", "ID accuracy",
-             "images passed", "CPU seconds"]  # fmt: skip
+             "images passed", COST]  # fmt: skip
     reference, lines = findings.rows.get(REFERENCE), []
     for name, found in findings.rows.items():
         gap = findings.difference(name, "fpr95", found.own, reference.own) if reference else None
-        seconds = found.seconds_on(next(iter((reference or found).records.values())).made_on)
         lines.append([
             found.row.title,
             str(len(found.records)),
@@ -103,7 +103,7 @@ def core(findings: Findings) -> str:
             gap_shown(gap),
             shown(found.accuracy),
             f"{found.cost('images'):,.0f}" if found.row.method else "0",
-            ("–" if seconds is None else f"{seconds:.0f}") if found.row.method else "0",
+            _cost(findings, found),
         ])  # fmt: skip
     return markdown(heads, lines)
 
@@ -161,13 +161,13 @@ def single(findings: Findings, head: str, rows: Sequence[Row]) -> str:
             _percent(found.estimate("fpr95", "msp", VALIDATION).mean),
             shown(found.accuracy),
             f"{found.cost('images'):,.0f}",
-            f"{found.cost('cpu_seconds'):.0f}",
+            _cost(findings, found),
         ]
         for row in rows
         if (found := findings.others.get(row.name)) is not None
     ]
     heads = [head, "FPR95, msp", "FPR95, energy", "FPR95, knn", "validation FPR95, msp", "ID accuracy", "images passed"]
-    return markdown([*heads, "CPU seconds"], lines) if lines else NO_CELLS
+    return markdown([*heads, COST], lines) if lines else NO_CELLS
 
 
 def elsewhere(findings: Findings) -> str:
@@ -341,6 +341,7 @@ def as_dict(findings: Findings) -> dict[str, Any]:
             "score_of_auto": found.auto_score,
             "accuracy": [record.accuracy for record in found.records.values()],
             "cost": {what: found.cost(what) for what in ("seconds", "cpu_seconds", "images")},
+            "relative_cost": found.relative_cost(findings.oe_seconds),
             "scores": {
                 score: {
                     where: {metric: list(found.over_seeds(metric, score, where).values()) for metric in METRICS}
@@ -370,6 +371,11 @@ def gap_shown(gap: Difference | None) -> str:
 def _marked(text: str, gap: Difference | None) -> str:
     """Bold if it is below OE's and the interval of the difference excludes 0."""
     return f"**{text}**" if gap is not None and gap.significant and gap.mean < 0 else text
+
+
+def _cost(findings: Findings, found: RowResult) -> str:
+    cost = found.relative_cost(findings.oe_seconds)
+    return "–" if cost is None else f"{cost:.2f}"
 
 
 def _percent(share: float) -> str:
