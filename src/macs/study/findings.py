@@ -14,7 +14,7 @@ from macs.detector.choosing import best, mean_ranks
 from macs.metrics import OODMetrics
 from macs.scores import get
 from macs.study.cells import METRICS, VALIDATION, Machine, Record
-from macs.study.plan import OOD, SCORES, Row, Trial
+from macs.study.plan import MORE_SEEDS, OOD, SCORES, SEEDS, Row, Trial
 from macs.study.running import REFERENCE, Study, own_score
 from macs.study.statistics import Difference, Estimate, estimate, paired_difference, rank_agreement
 
@@ -114,7 +114,8 @@ class Findings:
             if again and tried < len(candidates):
                 continue  # so far it is another row's training, and nothing was chosen
             if trial is not None:
-                records = study.records_of(trial, row.seeds())
+                # The seeds of other rows with the same training count, too.
+                records = study.records_of(trial, row.seeds() if other else SEEDS + MORE_SEEDS)
                 (others if other else rows)[row.name] = RowResult(
                     row, trial, records, own_score(row), tried, len(candidates)
                 )
