@@ -1,5 +1,6 @@
 """Comparisons of methods: the marks stand where the numbers say."""
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -46,3 +47,10 @@ def test_quality_stands_over_cost() -> None:
     assert [text.get_text() for text in axes.texts] == ["A", "B"]
     with pytest.raises(MacsError, match="twice"):
         figures.quality_against_cost([points[0], points[0]], "seconds", "FPR95")
+
+
+def test_names_of_close_points_do_not_cover_each_other() -> None:
+    points = [CostPoint(f"training number {n}", 10.0 + n, 30.0 + 0.1 * n) for n in range(4)]
+    axes = figures.quality_against_cost([*points, CostPoint("far", 100.0, 20.0)], "seconds", "FPR95").axes[0]
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))

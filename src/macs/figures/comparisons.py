@@ -10,6 +10,7 @@ from macs.core.errors import MacsError
 from macs.figures._drawing import COLUMN, PAGE, distinct, every, grid, look, style
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -87,9 +88,30 @@ def quality_against_cost(points: Sequence[CostPoint], cost: str, metric: str) ->
     for number, point in enumerate(points):
         own = look(number)
         axes.errorbar(point.cost, point.value, yerr=point.error, marker=own.marker, color=own.colour, linestyle="none")
-        axes.annotate(point.method, (point.cost, point.value), xytext=(4, 2), textcoords="offset points", fontsize=6)
     axes.set_xlabel(cost)
     axes.set_ylabel(metric)
-    axes.margins(x=0.25, y=0.12)
+    axes.margins(x=0.05, y=0.12)
+    low, high = axes.get_xlim()
+    axes.set_xlim(low, high + 0.25 * (high - low))  # room for the names
     axes.grid()
+    figure.draw_without_rendering()  # until then nothing has its place
+    _name_points(axes, points)
     return figure
+
+
+def _name_points(axes: "Axes", points: Sequence[CostPoint]) -> None:
+    """Write each name to the right of its mark, a little higher or lower where it would cover a mark or a name."""
+    from matplotlib.transforms import Bbox
+
+    size = 3 * axes.figure.dpi / 72
+    places = [axes.transData.transform((point.cost, point.value)) for point in points]
+    taken = [Bbox([place - size, place + size]) for place in places]
+    for point in points:
+        name = axes.annotate(
+            point.method, (point.cost, point.value), xytext=(5, 0), textcoords="offset points", va="center", fontsize=6
+        )
+        for height in (0, 4, -4, 7, -7, 10, -10, 13, -13):
+            name.xyann = (5, height)
+            if not any(name.get_window_extent().overlaps(other) for other in taken):
+                break
+        taken.append(name.get_window_extent())
