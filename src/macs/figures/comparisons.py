@@ -110,7 +110,7 @@ def _name_points(axes: "Axes", points: Sequence[CostPoint]) -> None:
         name = axes.annotate(
             point.method, (point.cost, point.value), xytext=(5, 0), textcoords="offset points", va="center", fontsize=6
         )
-        for height in (0, 4, -4, 7, -7, 10, -10, 13, -13):
+        for height in sorted(range(-40, 41, 2), key=abs):
             name.xyann = (5, height)
             if not any(name.get_window_extent().overlaps(other) for other in taken):
                 break
