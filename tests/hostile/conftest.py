@@ -5,22 +5,20 @@ test of a `case` and its `outcome`. The cases that were asked for run first, as 
 folders; then each is checked as a test of its own.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from folder import finish, prepare
-from harness import Case, Outcome, Workshop
+from harness import EVERY_CASE, Case, Outcome, Workshop
 
 collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames:
-        every = 1 if os.environ.get("MACS_HOSTILE") == "all" else 5
-        metafunc.parametrize("case", metafunc.module.CASES[::every], ids=str)
+        metafunc.parametrize("case", metafunc.module.CASES[:: 1 if EVERY_CASE else 5], ids=str)
 
 
 @pytest.fixture(scope="session")

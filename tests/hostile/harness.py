@@ -45,6 +45,7 @@ PATIENCE = 30  # times as long for a call that wants to compute, on a machine th
 MEMORY, FILE_SIZE = 8 << 30, 64 << 20
 WORKERS = 2
 NOTED = "modules"
+EVERY_CASE = os.environ.get("MACS_HOSTILE") == "all"
 
 
 Forge = Callable[[Path], bytes]  # from the prepared folder to the content of a file

@@ -1,6 +1,6 @@
 """Command lines that nobody would type, and some that many do."""
 
-from harness import Call, Case, Outcome, Workshop, case, check
+from harness import EVERY_CASE, Call, Case, Outcome, Workshop, case, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from options import GOOD, OPTIONS, WRITTEN
@@ -163,7 +163,7 @@ def line(command: str, rest: list[str]) -> Call:
     return Call((*command.split(), *poison, *rest))
 
 
-@settings(max_examples=100, derandomize=True, database=None, deadline=None)
+@settings(max_examples=250 if EVERY_CASE else 50, derandomize=True, database=None, deadline=None)
 @given(first=LINES, second=LINES)
 def test_random_words_get_one_sentence_at_most(
     workshop: Workshop, first: tuple[str, list[str]], second: tuple[str, list[str]]

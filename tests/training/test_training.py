@@ -4,18 +4,18 @@ import copy
 import json
 import logging
 import signal
-import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
+from elsewhere import start_training
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -132,46 +132,28 @@ def test_a_run_folder_holds_recipe_metrics_and_weights(known: ImageSet, outliers
     assert same(weights(nets.load(tmp_path / "run", "wrn-10-1", classes=3)), weights(net))
 
 
-CHILD = """
-import sys
-sys.path.insert(0, {tests!r})
-import torch
-import macs
-from tiny import noise, stripes
-from macs.training.recipe import Recipe
-torch.manual_seed(0)
-net = macs.nets.build("wrn-10-1", classes=3)
-print("ready", flush=True)
-macs.finetune(net, stripes(192, seed=1), noise(256, seed=3), run=sys.argv[1], resume=True, progress=False,
-              validation=stripes(60, seed=2), validation_outliers=noise(60, seed=4), method=sys.argv[2],
-              recipe=Recipe(epochs=6, batch_in=32, batch_out=32, lr=0.02, keep=sys.argv[3]))
-"""
-
-
 @pytest.mark.parametrize(("method", "keep"), [("energy", "best"), ("divoe", "last")])
-def test_a_run_killed_again_and_again_ends_with_the_same_bits(method: str, keep: str, tmp_path: Path) -> None:
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(
+    method: str, keep: Literal["last", "best"], tmp_path: Path
+) -> None:
     """SIGKILL at random moments; Energy takes its margins from the starting network, DivOE draws random numbers."""
-    code = CHILD.format(tests=str(Path(__file__).parents[1]))
-
-    def start(folder: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-c", code, str(tmp_path / folder), method, keep]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-    undisturbed = start("undisturbed")
-    assert undisturbed.wait(120) == 0
+    undisturbed = start_training(tmp_path / "undisturbed", method, keep)
+    undisturbed.join(120)
+    assert undisturbed.exitcode == 0
     lines = (tmp_path / "undisturbed/metrics.jsonl").read_text().splitlines()
     training_time = sum(json.loads(line)["seconds"] for line in lines)
 
     random, kills = np.random.default_rng(11), 0
     for _ in range(3):
-        child = start("disturbed")
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
+        child = start_training(tmp_path / "disturbed", method, keep)
         time.sleep(random.uniform(0.1, 0.6) * training_time)
-        child.send_signal(signal.SIGKILL)
-        kills += child.wait(60) == -signal.SIGKILL
+        child.kill()
+        child.join(60)
+        kills += child.exitcode == -signal.SIGKILL
     assert kills >= 1, "no kill came before the end"
-    assert start("disturbed").wait(120) == 0
+    last = start_training(tmp_path / "disturbed", method, keep)
+    last.join(120)
+    assert last.exitcode == 0
     ends = [load_file(tmp_path / name / "net.safetensors") for name in ("undisturbed", "disturbed")]
     assert same(*ends)
     kept = [[epoch.kept for epoch in RunFolder(tmp_path / name).epochs()] for name in ("undisturbed", "disturbed")]

@@ -1,9 +1,6 @@
 """TrainingSpec: the same after a round through its file, and enough to run the training again elsewhere."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from elsewhere import run_elsewhere
 
 import macs
 from macs import nets, training
@@ -111,19 +109,6 @@ def test_hashes_and_settings_are_the_identity_and_places_are_not() -> None:
 
 
 SHORT = Recipe(epochs=1, epoch_size=64, batch_in=32, batch_out=32, lr=0.01, precision="float32")
-RUN_IT = """
-import sys
-from macs.training import TrainingSpec, run
-run(TrainingSpec.from_toml(sys.argv[1]), sys.argv[2], root=sys.argv[3], progress=False)
-"""
-
-
-def run_elsewhere(record: Path, folder: Path) -> None:
-    """By another process, in another working folder."""
-    folder.mkdir()
-    command = [sys.executable, "-c", RUN_IT, str(record.resolve()), str(folder / "run"), str(folder / "data")]
-    paths = os.pathsep.join(str(Path(each).resolve()) for each in sys.path if each)
-    subprocess.run(command, check=True, cwd=folder, env={**os.environ, "PYTHONPATH": paths})
 
 
 @pytest.mark.parametrize("method", ["macs", "energy"])

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 import torch
+from elsewhere import run_elsewhere
 from sklearn.metrics import roc_auc_score
 from test_training import SHORT, TwoLayers, same, small_net, weights
-from test_training_spec import run_elsewhere
 from torch import Tensor, nn
 
 import macs
