@@ -16,8 +16,8 @@ LOWEST := core data evaluation figures nets/test_normalise.py test_metrics.py te
 demo: .venv/demo-installed
 	$(BIN)/macs demo
 
-test: lint  # by one process more than there are cores, since many tests wait: for servers, browsers and kills
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 docs: .venv/dev-installed  # the theme's note about its successor is for us, not for every build: CONTRIBUTING.md has it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean --quiet
