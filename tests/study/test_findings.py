@@ -12,7 +12,7 @@ from macs.study.cells import METRICS, Record, records_in
 from macs.study.code import loss_code
 from macs.study.document import BLOCK, refreshed
 from macs.study.findings import Findings
-from macs.study.plan import COSTS, ELSEWHERE, EQUAL, KEPT, NET, OOD, ROWS, SCORES, Row, Trial, repeated
+from macs.study.plan import COSTS, ELSEWHERE, EQUAL, KEPT, LONGER, NET, OOD, ROWS, SCORES, Row, Trial, repeated
 from macs.study.plots import draw
 from macs.study.running import Study
 from macs.study.tables import as_dict, blocks
@@ -279,6 +279,7 @@ def test_the_documents_hold_what_the_cells_say(document: str) -> None:
 def test_auto_is_what_the_cells_recommend() -> None:
     row, trial = Study.read(REPOSITORY).recommended()
     assert resolved("auto", {}) == (row.method, trial.recipe.options)
+    assert trial in [each.candidates()[0] for each in LONGER]  # it was trained longer, too
 
 
 def test_another_network_is_trained_as_validation_chose_for_the_first() -> None:

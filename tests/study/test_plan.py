@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from macs import methods
-from macs.study.plan import BASE, COSTS, IMAGES, MORE_SEEDS, PROTOCOLS, ROWS, SEEDS, Row, Trial, trials
+from macs.study.plan import BASE, COSTS, IMAGES, LONGER, MORE_SEEDS, PROTOCOLS, ROWS, SEEDS, Row, Trial, trials
 
 TRAINED = [row for row in ROWS if row.method]
 
@@ -50,3 +50,13 @@ def test_another_budget_or_protocol_is_one_training(rows: tuple[Row, ...]) -> No
     order = list(trials(rows, first))
     assert {str(trial.as_dict()) for trial in order} == {str(row.candidates()[0].as_dict()) for row in rows}
     assert all(trial.seed == 0 and trial.recipe.lr == BASE.lr for trial in order)
+
+
+def test_with_more_training_nothing_but_the_epochs_differs() -> None:
+    order = [str(trial.as_dict()) for trial in trials(LONGER, first)]
+    assert len(set(order)) == 6
+    for name in ("oe", "macs-focus"):
+        row = next(row for row in ROWS if row.name == name)
+        at_the_rate = next(trial for trial in row.rates() if trial.recipe.lr == 0.002)
+        longer = [replace(at_the_rate, recipe=replace(at_the_rate.recipe, epochs=epochs)) for epochs in (1, 2, 4)]
+        assert {str(trial.as_dict()) for trial in longer} <= set(order)

@@ -164,6 +164,12 @@ COSTS = (  # OE with other budgets
     Row("oe-backbone", "all but the last layer frozen", "oe", recipe={"freeze": "backbone", "augment": "crop-flip"},
         once=True),
 )  # fmt: skip
+EPOCHS = {1: "one epoch", 2: "two epochs", 4: "four epochs"}
+LONGER = tuple(  # whether what is recommended stays ahead of OE with more training, both at the rate chosen for it
+    Row(f"{row.name}-longer-{epochs}", f"{row.title}, {words}", row.method, row.settings, recipe={"epochs": epochs},
+        learning_rates=(0.002,), ours=row.ours, once=True)
+    for row in ROWS if row.name in ("oe", "macs-focus") for epochs, words in EPOCHS.items()
+)  # fmt: skip
 PROTOCOLS = (  # MaCS from margin to margin: each from the classifier, or from the network of the margin before
     *(Row(f"macs-{margin}", f"{margin}", "macs", {"margin": margin}, once=True) for margin in (0.2, 0.5, 0.8)),
     Row("macs-unbounded", "none (unbounded)", "macs", {"variant": "unbounded"}, once=True),

@@ -18,7 +18,7 @@ from macs.experiments.starting_weights import checkpoint_of, for_all
 from macs.study import plan
 from macs.study.cells import VALIDATION, Record, Sets, cell_for, compute, records_in
 from macs.study.code import loss_code
-from macs.study.plan import COSTS, ELSEWHERE, EQUAL, MORE_SEEDS, PROTOCOLS, ROWS, SEEDS, Row, Trial, repeated
+from macs.study.plan import COSTS, ELSEWHERE, EQUAL, LONGER, MORE_SEEDS, PROTOCOLS, ROWS, SEEDS, Row, Trial, repeated
 from macs.training.spec import differences
 
 REFERENCE = "oe"  # the row that all others are compared with
@@ -32,7 +32,9 @@ class Study:
     records: list[Record]
 
     @classmethod
-    def read(cls, folder: Path, rows: tuple[Row, ...] = ROWS + EQUAL + COSTS + PROTOCOLS + ELSEWHERE) -> "Study":
+    def read(
+        cls, folder: Path, rows: tuple[Row, ...] = ROWS + EQUAL + COSTS + LONGER + PROTOCOLS + ELSEWHERE
+    ) -> "Study":
         return cls(rows, records_in(folder))
 
     def find(self, trial: Trial) -> Record | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from macs.study.cells import METRICS, VALIDATION
 from macs.study.findings import GOAL, RECOMMENDED, Findings, RowResult
-from macs.study.plan import COSTS, ELSEWHERE, EQUAL, IMAGES, NET, OOD, PROTOCOLS, SCORES, Row
+from macs.study.plan import COSTS, ELSEWHERE, EQUAL, IMAGES, LONGER, NET, OOD, PROTOCOLS, SCORES, Row
 from macs.study.running import REFERENCE
 from macs.study.statistics import Difference, Estimate, estimate, paired_difference
 from macs.training.recommended import METHOD, SETTINGS
@@ -49,7 +49,8 @@ def blocks(findings: Findings) -> dict[str, str]:
         "equal": equal(findings),
         "costs": single(findings, "OE with", COSTS),
         "protocols": single(findings, "margins, one after another", PROTOCOLS),
-        "elsewhere": elsewhere(findings),
+        "longer": two_scores(findings, LONGER),
+        "elsewhere": two_scores(findings, ELSEWHERE),
         "cells": cells(findings),
     }
 
@@ -170,8 +171,9 @@ def single(findings: Findings, head: str, rows: Sequence[Row]) -> str:
     return markdown([*heads, COST], lines) if lines else NO_CELLS
 
 
-def elsewhere(findings: Findings) -> str:
-    """The main rows with another network, each with its own score and with the one that validation chooses."""
+def two_scores(findings: Findings, rows: Sequence[Row]) -> str:
+    """Trainings with one seed, such as those of another network, each with its own score and with the one that
+    validation chooses."""
     lines = [
         [
             found.row.title,
@@ -180,7 +182,7 @@ def elsewhere(findings: Findings) -> str:
             shown(found.estimate("auroc", score)),
             shown(found.accuracy),
         ]
-        for row in ELSEWHERE
+        for row in rows
         if (found := findings.others.get(row.name)) is not None
         for score in dict.fromkeys((found.own, found.chosen_score))
     ]
