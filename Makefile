@@ -17,7 +17,7 @@ demo: .venv/demo-installed
 	$(BIN)/macs demo
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --no-loadscope-reorder
 
 docs: .venv/dev-installed  # the theme's note about its successor is for us, not for every build: CONTRIBUTING.md has it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean --quiet
@@ -35,7 +35,7 @@ package-extras: .venv/dev-installed  # every extra alone in a new environment, o
 
 coverage: .venv/dev-installed
 	rm -f .coverage .coverage.*
-	OMP_NUM_THREADS=1 COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest --numprocesses auto --dist loadfile \
+	OMP_NUM_THREADS=1 COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest --numprocesses auto \
 		--no-loadscope-reorder --cov --cov-report=term:skip-covered --cov-report=html:coverage
 
 mutations: .venv/dev-installed  # a sample; `make mutations MUTATIONS="losses --sample 0"` tests all of one target

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Some virtual machines promise AMX and hide a part of it, so that torch dies of an illegal instruction at the first
 # product in bf16. The tests do without AMX everywhere, and so compute alike on all machines.
@@ -13,9 +14,11 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import pytest
 
 import fitting_torchvision  # noqa: F401 - before any test imports torchvision
+from macs import keep_freed_memory
 from macs.data import ImageSet
 from tiny import noise, stripes
 
+keep_freed_memory()  # as every command does
 LONGEST = ("test_demo.py", "test_training.py", "test_your_model.py")  # files that take a minute or more
 
 
@@ -29,6 +32,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("data"):
                 item.add_marker(pytest.mark.skip(reason="MACS_DATA does not point at real datasets"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One process for each file, as with `--dist loadfile`, and one for all hostile calls: they share a workshop."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return "hostile" if nodeid.startswith("tests/hostile/") else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """The workshop in which hostile calls are made. It needs Linux: fork, /proc and /dev/full.
 
-Of the cases every fifth is tried, and all of them where MACS_HOSTILE is "all". A file of cases has a list CASES and one
+Of the cases every tenth is tried, and all of them where MACS_HOSTILE is "all". A file of cases has a list CASES and one
 test of a `case` and its `outcome`. The cases that were asked for run first, as many at a time as there are working
 folders; then each is checked as a test of its own.
 """
@@ -18,7 +18,7 @@ collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames:
-        metafunc.parametrize("case", metafunc.module.CASES[:: 1 if EVERY_CASE else 5], ids=str)
+        metafunc.parametrize("case", metafunc.module.CASES[:: 1 if EVERY_CASE else 10], ids=str)
 
 
 @pytest.fixture(scope="session")

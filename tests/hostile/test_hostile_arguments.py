@@ -164,7 +164,7 @@ def line(command: str, rest: list[str]) -> Call:
     return Call((*command.split(), *poison, *rest))
 
 
-@settings(max_examples=250 if EVERY_CASE else 50, derandomize=True, database=None, deadline=None)
+@settings(max_examples=250 if EVERY_CASE else 25, derandomize=True, database=None, deadline=None)
 @given(first=LINES, second=LINES)
 def test_random_words_get_one_sentence_at_most(
     workshop: Workshop, first: tuple[str, list[str]], second: tuple[str, list[str]]
