@@ -164,12 +164,6 @@ COSTS = (  # OE with other budgets
     Row("oe-backbone", "all but the last layer frozen", "oe", recipe={"freeze": "backbone", "augment": "crop-flip"},
         once=True),
 )  # fmt: skip
-EPOCHS = {1: "one epoch", 2: "two epochs", 4: "four epochs"}
-LONGER = tuple(  # whether what is recommended stays ahead of OE with more training, both at the rate chosen for it
-    Row(f"{row.name}-longer-{epochs}", f"{row.title}, {words}", row.method, row.settings, recipe={"epochs": epochs},
-        learning_rates=(0.002,), ours=row.ours, once=True)
-    for row in ROWS if row.name in ("oe", "macs-focus") for epochs, words in EPOCHS.items()
-)  # fmt: skip
 PROTOCOLS = (  # MaCS from margin to margin: each from the classifier, or from the network of the margin before
     *(Row(f"macs-{margin}", f"{margin}", "macs", {"margin": margin}, once=True) for margin in (0.2, 0.5, 0.8)),
     Row("macs-unbounded", "none (unbounded)", "macs", {"variant": "unbounded"}, once=True),
@@ -179,18 +173,34 @@ PROTOCOLS = (  # MaCS from margin to margin: each from the classifier, or from t
 )
 
 
-def _elsewhere(name: str, **changes: Any) -> Row:
-    row = next(row for row in ROWS if row.name == name)
-    return replace(row, name=f"{SECOND_NET}-{name}", net=SECOND_NET, others=(), main=False, once=True, **changes)
+CHOSEN: dict[str, dict[str, Any]] = {  # what validation chose where it is not a row's first candidate
+    "oe": {"learning_rates": (0.001,)},
+    "energy": {"learning_rates": (0.002,)},
+    "macs-focus": {"learning_rates": (0.002,)},
+    "hinge-averaged": {"settings": {**ENERGY_HINGE, "margin_weight": 4.0}},
+}
 
 
-ELSEWHERE = (  # the main rows with another network, and with what validation chose for the first one
-    _elsewhere("plain"),
-    _elsewhere("oe", learning_rates=(0.001,)),
-    _elsewhere("macs"),
-    _elsewhere("energy", learning_rates=(0.002,)),
-    _elsewhere("macs-focus", learning_rates=(0.002,)),
-    _elsewhere("hinge-averaged", settings={**ENERGY_HINGE, "margin_weight": 4.0}),
+def _as_chosen(row: str, name: str, **changes: Any) -> Row:
+    """One training of a row of the first table, with what validation chose for it, but for the changes."""
+    first = next(each for each in ROWS if each.name == row)
+    return replace(first, name=name, others=(), main=False, once=True, **{**CHOSEN.get(row, {}), **changes})
+
+
+def _longer(row: str, epochs: int, **changes: Any) -> Row:
+    chosen = _as_chosen(row, f"{row}-longer-{epochs}", **changes)
+    words = {1: "one epoch", 2: "two epochs", 4: "four epochs"}[epochs]
+    return replace(chosen, title=f"{chosen.title}, {words}", recipe={**chosen.recipe, "epochs": epochs})
+
+
+ELSEWHERE = tuple(  # the main rows with another network
+    _as_chosen(row, f"{SECOND_NET}-{row}", net=SECOND_NET)
+    for row in ("plain", "oe", "macs", "energy", "macs-focus", "hinge-averaged")
+)
+LONGER = (  # whether what is recommended stays ahead of OE with more training; OE takes its learning rate
+    *(_longer("oe", epochs, learning_rates=(0.002,)) for epochs in (1, 2, 4)),
+    *(_longer("macs-focus", epochs) for epochs in (1, 2, 4)),
+    *(_longer("hinge-averaged", epochs) for epochs in (1, 2, 4)),
 )
 
 
