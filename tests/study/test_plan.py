@@ -60,4 +60,4 @@ def test_with_more_training_nothing_but_the_epochs_differs() -> None:
         assert short.recipe.lr == rate
         longer = [replace(short, recipe=replace(short.recipe, epochs=epochs)) for epochs in (1, 2, 4)]
         assert len({str(trial.as_dict()) for trial in longer} & order) == 3
-    assert len(order) == 9
+    assert len(order) == 9 + 6  # two more seeds of three trainings

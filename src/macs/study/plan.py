@@ -177,7 +177,7 @@ CHOSEN: dict[str, dict[str, Any]] = {  # what validation chose where it is not a
     "oe": {"learning_rates": (0.001,)},
     "energy": {"learning_rates": (0.002,)},
     "macs-focus": {"learning_rates": (0.002,)},
-    "hinge-averaged": {"settings": {**ENERGY_HINGE, "margin_weight": 4.0}},
+    "hinge-averaged": {"settings": {**ENERGY_HINGE, "margin_weight": 4.0}, "learning_rates": (0.01,)},
 }
 
 
@@ -190,7 +190,9 @@ def _as_chosen(row: str, name: str, **changes: Any) -> Row:
 def _longer(row: str, epochs: int, **changes: Any) -> Row:
     chosen = _as_chosen(row, f"{row}-longer-{epochs}", **changes)
     words = {1: "one epoch", 2: "two epochs", 4: "four epochs"}[epochs]
-    return replace(chosen, title=f"{chosen.title}, {words}", recipe={**chosen.recipe, "epochs": epochs})
+    title, recipe = f"{chosen.title}, {words}", {**chosen.recipe, "epochs": epochs}
+    several = epochs == 2  # seeds, to tell how much is chance
+    return replace(chosen, title=title, recipe=recipe, once=not several, apart=several)
 
 
 ELSEWHERE = tuple(  # the main rows with another network

@@ -12,7 +12,8 @@ from macs.study.statistics import Difference, Estimate, estimate, paired_differe
 from macs.training.recommended import METHOD, SETTINGS
 
 BEST = "the score that validation chooses"
-CLAIMS = (  # (row, score) against (row, score), on one set or as the mean over all
+Claim = tuple[tuple[str, str], tuple[str, str], str]  # (row, score), (row, score), and one set or "" for the mean
+CLAIMS: tuple[Claim, ...] = (
     (("macs", "msp"), ("oe", "msp"), ""),
     (("macs-energy-hinge", "energy"), ("oe", "energy"), ""),
     (("macs-energy-hinge", "energy"), ("oe", "energy"), "cifar100"),
@@ -25,6 +26,11 @@ CLAIMS = (  # (row, score) against (row, score), on one set or as the mean over 
     (("oe", BEST), ("oe", "msp"), ""),
     (("plain", BEST), ("oe", "msp"), ""),
     (("oe", "msp"), ("plain", "msp"), ""),
+)
+LONGER_CLAIMS: tuple[Claim, ...] = (
+    *(((f"macs-focus-longer-{epochs}", BEST), (f"oe-longer-{epochs}", BEST), "") for epochs in (2, 4)),
+    *(((f"hinge-averaged-longer-{epochs}", BEST), (f"oe-longer-{epochs}", BEST), "") for epochs in (2, 4)),
+    *(((f"hinge-averaged-longer-{epochs}", BEST), (f"oe-longer-{epochs}", "msp"), "") for epochs in (2, 4)),
 )
 COST = "CPU time, OE = 1"
 NO_CELLS = "No cell of this table is there yet."
@@ -45,11 +51,12 @@ def blocks(findings: Findings) -> dict[str, str]:
         "agreement": agreement(findings),
         "goal": goal(findings),
         "auto": auto(findings),
-        "claims": claims(findings),
+        "claims": claims(findings, CLAIMS),
         "equal": equal(findings),
         "costs": single(findings, "OE with", COSTS),
         "protocols": single(findings, "margins, one after another", PROTOCOLS),
         "longer": two_scores(findings, LONGER),
+        "longer-claims": claims(findings, LONGER_CLAIMS) or NO_CELLS,
         "elsewhere": two_scores(findings, ELSEWHERE),
         "cells": cells(findings),
     }
@@ -254,14 +261,15 @@ def _verdict(recommended: RowResult, score: str, reference: RowResult, best: Row
     return f"{first} {second} Its ID accuracy is {abs(gap):.2f} points {'below' if gap < 0 else 'above'} OE's."
 
 
-def claims(findings: Findings) -> str:
+def claims(findings: Findings, wanted: Sequence[Claim]) -> str:
     """Comparisons of two rows or scores, each with its cells."""
+    every_row = {**findings.others, **findings.rows}
 
     def resolved(name: str, score: str) -> tuple[RowResult, str] | None:
-        found = findings.rows.get(findings.best if name == RECOMMENDED else name)
+        found = every_row.get(findings.best if name == RECOMMENDED else name)
         return None if found is None else (found, found.chosen_score if score == BEST else score)
 
-    pairs = [(resolved(*ours), resolved(*theirs), where) for ours, theirs, where in CLAIMS]
+    pairs = [(resolved(*ours), resolved(*theirs), where) for ours, theirs, where in wanted]
     lines = [
         f"- {_compared(ours, theirs, where)}"
         for ours, theirs, where in pairs
