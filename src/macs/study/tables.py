@@ -179,8 +179,8 @@ def single(findings: Findings, head: str, rows: Sequence[Row]) -> str:
 
 
 def two_scores(findings: Findings, rows: Sequence[Row]) -> str:
-    """Trainings with one seed, such as those of another network, each with its own score and with the one that
-    validation chooses."""
+    """The rows of a table apart, such as another network's, each with its own score and with the one that validation
+    chooses."""
     lines = [
         [
             found.row.title,

@@ -142,7 +142,7 @@ def all_present(processes: Processes) -> Iterator[None]:
 def shared_norms(net: nn.Module, processes: Processes, synchronised: bool) -> Iterator[None]:
     """If asked for, let batch norm compute its statistics over the rows of all processes instead of its own."""
     norms = [module for module in net.modules() if isinstance(module, Norm)] if synchronised else []
-    for norm in norms if processes.count > 1 else []:
+    for norm in norms if processes.count > 1 else []:  # mypy sees no instance with a forward of its own; it ends below
         norm.forward = partial(_norm_together, norm, processes)  # type: ignore[method-assign]
     try:
         yield
