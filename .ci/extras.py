@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "tests" / "docs"))
+sys.path.append(str(ROOT / "tests" / "support" / "docs"))
 
 TRAINING = ("--epochs", 1, "--epoch-size", 32, "--batch-in", 16, "--precision", "float32")
 TORCHVISION = "from importlib.util import find_spec\nif find_spec('torchvision'): import torchvision"

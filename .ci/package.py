@@ -58,7 +58,7 @@ def try_package(wheel: Path, python: str, extras: str, exported: Path | None, fo
     tell("core", **core.examined())
     if extras:
         core.install(*CONSTRAINTS, f"{wheel}[{extras}]")
-        core.output(str(ROOT / "tests" / "docs" / "follow_tutorial.py"), cwd=make(folder / "tutorial"))
+        core.output(str(ROOT / "tests" / "support" / "docs" / "follow_tutorial.py"), cwd=make(folder / "tutorial"))
         tell(f"core with {extras}", **core.examined())
     shutil.rmtree(core.folder)
 

@@ -19,20 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cpu_torchvision import make_importable
 from PIL import Image
-from predicting import exhaust, jpeg
 from torch import nn
 from torch.utils.data import DataLoader
 
 import macs
 from bench import answer, interleaved, report, seconds, standing
+from cpu_torchvision import make_importable
 from macs import nets
 from macs.data import ImageSet, Preparation, set_workers
 from macs.data.decoding import FilePictures, decode
 from macs.data.folder import images_under
 from macs.detector import Detector
 from macs.training.recipe import PRETRAINING
+from predicting import exhaust, jpeg
 
 MODEL = "tf_efficientnet_lite0"
 CLASSES = 5

@@ -15,13 +15,13 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from exported import images
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession, SessionOptions
 from PIL import Image
 
 import macs
 from bench import interleaved, report, seconds
+from exported import images
 from macs import nets
 from macs.data import ImageSet
 from macs.data.pictures import open_rgb

@@ -1,53 +1,39 @@
-"""What tests share: the real data when it is there, and tiny sets to train on."""
+"""What all tests share: real data where it is at hand, tiny sets, and detectors that know them."""
 
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 # Some virtual machines promise AMX and hide a part of it, so that torch dies of an illegal instruction at the first
 # product in bf16. The tests do without AMX everywhere, and so compute alike on all machines.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # or scikit-learn starts a process to count the cores
+os.environ["PYTHONSAFEPATH"] = "1"  # no process that a test starts imports files of its working folder
 
+import hypothesis
 import pytest
+import torch
+from torch import nn
 
 import fitting_torchvision  # noqa: F401 - before any test imports torchvision
+from dots import Dots
 from macs import keep_freed_memory
 from macs.data import ImageSet
-from tiny import noise, stripes
+from macs.detector import Detector
+from tiny import classifier, noise, stripes
 
 keep_freed_memory()  # as every command does
-LONGEST = ("test_demo.py", "test_training.py", "test_your_model.py")  # files that take a minute or more
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name not in LONGEST)  # so that no process ends long after the others
-    for marker in ("architectures", "cluster", "commands", "fuzz", "tutorial"):
-        for item in items if marker not in config.option.markexpr else []:
-            if item.get_closest_marker(marker):
-                item.add_marker(pytest.mark.skip(reason=f"takes minutes; pytest -m {marker} runs it"))
-    if not os.environ.get("MACS_DATA"):
-        for item in items:
-            if item.get_closest_marker("data"):
-                item.add_marker(pytest.mark.skip(reason="MACS_DATA does not point at real datasets"))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One process for each file, as with `--dist loadfile`, and one for all hostile calls: they share a workshop."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-        def _split_scope(self, nodeid: str) -> str:
-            return "hostile" if nodeid.startswith("tests/hostile/") else super()._split_scope(nodeid)
-
-    return Scheduling(config, log)
+hypothesis.settings.register_profile("quick", max_examples=20, deadline=None)
+hypothesis.settings.register_profile("ci", max_examples=100, deadline=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "quick")
 
 
 @pytest.fixture(scope="session")
 def data_root() -> Path:
+    if not os.environ.get("MACS_DATA"):
+        pytest.skip("MACS_DATA does not point at real datasets")
     return Path(os.environ["MACS_DATA"])
 
 
@@ -92,3 +78,34 @@ def known_test() -> ImageSet:
 @pytest.fixture(scope="session")
 def outliers() -> ImageSet:
     return noise(256, seed=3)
+
+
+@pytest.fixture(scope="session")
+def validation() -> ImageSet:
+    return stripes(100, seed=5)
+
+
+@pytest.fixture(scope="session")
+def trained() -> nn.Module:
+    """A WRN that tells the stripes apart."""
+    return classifier()
+
+
+@pytest.fixture(scope="session")
+def detector(trained: nn.Module, validation: ImageSet) -> Detector:
+    return Detector(trained, "msp").calibrate(validation, keep=0.9)
+
+
+@pytest.fixture(scope="session")
+def exported(detector: Detector, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That detector as an ONNX file, for all tests that only read it."""
+    path = tmp_path_factory.mktemp("exported") / "d.onnx"
+    detector.export(path)
+    return path
+
+
+@pytest.fixture
+def dots(validation: ImageSet) -> Detector:
+    """A detector with a user's own network."""
+    torch.manual_seed(1)
+    return Detector(Dots(), "energy").calibrate(validation, keep=0.8)

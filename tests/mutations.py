@@ -31,15 +31,15 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 
 TARGETS = {  # files in src/macs, and the tests that should notice a change of them
-    "losses": ("losses.py", "tests/test_losses.py"),
-    "metrics": ("metrics/*.py", "tests/test_metrics.py"),
-    "calibration": ("detector/calibration.py", "tests/detector/test_calibration.py"),
-    "methods": ("methods/*.py", "tests/methods"),
-    "scores": ("scores/*.py", "tests/scores"),
-    "batches": ("data/batches.py", "tests/data/test_batches.py"),
+    "losses": ("losses.py", "tests/unit/test_losses.py"),
+    "metrics": ("metrics/*.py", "tests/unit/test_metrics.py"),
+    "calibration": ("detector/calibration.py", "tests/unit/detector/test_calibration.py"),
+    "methods": ("methods/*.py", "tests/unit/methods"),
+    "scores": ("scores/*.py", "tests/unit/scores"),
+    "batches": ("data/batches.py", "tests/unit/data/test_batches.py"),
 }
 SLOW = (  # tests, or those that start another process, which would import the file without the change
-    "thousand_random_cases",
+    "random_cases_equal",
     "a_million_confidences",
     "a_large_batch_is_differentiated",
     "importing_the_metrics",

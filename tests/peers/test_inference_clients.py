@@ -4,7 +4,6 @@ Runs where tritonclient and kserve are installed: `make test-peers`.
 """
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from macs.data import ImageSet
 from macs.detector import Detector, Runtime
 from tiny import noise, stripes
 
-sys.path.append(str(Path(__file__).parents[1] / "serve"))  # for running.py
 pytest.importorskip("fastapi", reason="the service is not installed here: `make test-peers`")
 pytest.importorskip("onnx")
 running = pytest.importorskip("running")

@@ -1,0 +1,52 @@
+"""Are a network and images fit for each other?"""
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from macs.core.errors import MacsError, MacsWarning
+from macs.data import ImageSet, Preparation, load
+from macs.data.fitness import refuse_seen, warn_of_preparation
+from macs.data.loading import load_unseen
+from macs.data.preparation import NORMALISATIONS
+from official import images, write_png
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for i, name in enumerate(("train/a/1", "train/a/2", "val/a/1", "val/a/3")):
+        write_png(tmp_path / "photos" / f"{name}.png", images(1, seed=i, size=8)[0])
+    return tmp_path / "photos"
+
+
+def test_images_that_a_network_was_trained_on_are_refused(photos: Path) -> None:
+    for seen in (load(photos, "train"), load(photos / "train"), load_unseen(str(photos), "train")):
+        for part in (seen, seen.subset([0])):
+            with pytest.raises(MacsError, match=r"trained on images of .*train; give other ID images"):
+                refuse_seen(part, str(photos))
+    refuse_seen(load_unseen(str(photos)), str(photos))
+    refuse_seen(load_unseen("digits"), "digits")
+    refuse_seen(load_unseen(str(photos)), str(photos.parent / "gone"))
+    refuse_seen(ImageSet.from_array(images(2)), str(photos))
+
+
+def test_copies_of_training_images_are_pointed_out(photos: Path) -> None:
+    (photos / "val/a/1.png").write_bytes((photos / "train/a/1.png").read_bytes())
+    with pytest.warns(MacsWarning, match=r"1 of the 2 images of .*val, such as a/1.png, are also in .*train"):
+        refuse_seen(load(photos, "val"), str(photos))
+    (photos / "val/a/3.png").unlink()
+    with pytest.raises(MacsError, match=r"The images of .*val are those of .*train"):
+        refuse_seen(load(photos, "val"), str(photos))
+
+
+def test_images_that_were_prepared_otherwise_are_pointed_out(photos: Path) -> None:
+    wanted = Preparation(24, 28, "bicubic", *NORMALISATIONS["imagenet"])
+    with pytest.warns(MacsWarning, match=r"resized to 24 \(bilinear\) instead of 28 \(bicubic\)"):
+        warn_of_preparation(load(photos, "val", size=24), wanted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_preparation(load(photos, "val", preparation=wanted), wanted)
+        warn_of_preparation(load(photos, "val", size=32), wanted)
+        warn_of_preparation(load(photos, "val", size=24), None)
+        warn_of_preparation(ImageSet.from_array(images(2, size=24)), wanted)

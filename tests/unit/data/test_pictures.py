@@ -1,0 +1,160 @@
+"""Images of every kind in files of every kind."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from macs.core.errors import MacsError
+from macs.data.pictures import fit, open_rgb
+from macs.data.preparation import Preparation
+from official import images
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (100, 60), (60, 100), (33, 32), (31, 90), (8, 5), (5, 13), (321, 481)])
+@pytest.mark.parametrize("size", [32, 17])
+def test_fit_is_resizing_the_shorter_side_and_then_cropping_the_centre(shape: tuple[int, ...], size: int) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    height, width = shape
+    wide, high = (int(size * edge / min(shape)) for edge in (width, height))
+    whole = Image.fromarray(pixels).resize((wide, high), Image.Resampling.BILINEAR)
+    left, top = round((wide - size) / 2), round((high - size) / 2)
+    expected = np.asarray(whole.crop((left, top, left + size, top + size)))
+    np.testing.assert_array_equal(fit(Image.fromarray(pixels), size), expected)
+
+
+def test_an_image_of_the_right_size_keeps_every_pixel() -> None:
+    pixels = images(1)[0]
+    np.testing.assert_array_equal(fit(Image.fromarray(pixels), 32), pixels)
+
+
+def test_a_strip_a_million_pixels_long_is_cropped_without_being_blown_up() -> None:
+    assert fit(Image.new("RGB", (1_000_000, 1), "red"), 32).tolist() == [[[255, 0, 0]] * 32] * 32
+
+
+def grey(path: Path) -> list[list[int]]:
+    return np.asarray(open_rgb(path))[..., 0].tolist()
+
+
+def test_grey_bilevel_and_palette_images_become_rgb(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0, 7, 255]], np.uint8)).save(tmp_path / "grey.png")
+    np.testing.assert_array_equal(np.asarray(open_rgb(tmp_path / "grey.png")), [[[0] * 3, [7] * 3, [255] * 3]])
+    Image.fromarray(np.array([[True, False]])).save(tmp_path / "bilevel.png")
+    assert grey(tmp_path / "bilevel.png") == [[255, 0]]
+    palette = Image.fromarray(np.array([[1, 0, 1]], np.uint8), mode=None).convert("P")
+    palette.putpalette([10, 20, 30, 40, 50, 60] + [0] * 762)
+    palette.save(tmp_path / "palette.png")
+    rgb = np.asarray(open_rgb(tmp_path / "palette.png"))
+    np.testing.assert_array_equal(rgb, [[[40, 50, 60], [10, 20, 30], [40, 50, 60]]])
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_16_bit_grey_is_scaled_and_not_cut_off(tmp_path: Path, suffix: str) -> None:
+    values = np.array([[0, 128, 129, 257, 32768, 65407, 65535]], np.uint16)
+    Image.fromarray(values).save(tmp_path / f"deep.{suffix}")
+    assert grey(tmp_path / f"deep.{suffix}") == [[round(value * 255 / 65535) for value in values[0].tolist()]]
+
+
+def test_32_bit_integers_are_read_only_where_their_range_is_16_bits(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0, 65535]], np.int32)).save(tmp_path / "a.tif")
+    assert grey(tmp_path / "a.tif") == [[0, 255]]
+    Image.fromarray(np.array([[0, 65536]], np.int32)).save(tmp_path / "b.tif")
+    with pytest.raises(MacsError, match=r"b\.tif: its pixels are 32-bit numbers"):
+        open_rgb(tmp_path / "b.tif")
+
+
+def test_floating_point_pixels_are_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((2, 2), np.float32)).save(tmp_path / "a.tif")
+    with pytest.raises(MacsError, match=r"a\.tif: its pixels are floating-point numbers"):
+        open_rgb(tmp_path / "a.tif")
+
+
+def test_transparency_lies_over_white(tmp_path: Path) -> None:
+    rgba = np.array([[[200, 100, 0, 255], [200, 100, 0, 0], [200, 100, 0, 51]]], np.uint8)
+    Image.fromarray(rgba).save(tmp_path / "a.png")
+    blended = [round(0.2 * value + 0.8 * 255) for value in (200, 100, 0)]
+    np.testing.assert_allclose(np.asarray(open_rgb(tmp_path / "a.png")), [[[200, 100, 0], [255] * 3, blended]], atol=1)
+
+
+def test_a_transparent_palette_entry_and_a_transparent_grey_become_white(tmp_path: Path) -> None:
+    image = Image.fromarray(np.array([[0, 1]], np.uint8)).convert("P")
+    image.putpalette([10, 20, 30, 40, 50, 60] + [0] * 762)
+    image.save(tmp_path / "a.png", transparency=1)
+    np.testing.assert_array_equal(np.asarray(open_rgb(tmp_path / "a.png")), [[[10, 20, 30], [255] * 3]])
+    Image.fromarray(np.array([[5, 9]], np.uint8)).save(tmp_path / "b.png", transparency=9)
+    assert grey(tmp_path / "b.png") == [[5, 255]]
+    Image.fromarray(np.array([[5, 9]], np.uint8)).convert("LA").save(tmp_path / "c.png")
+    assert grey(tmp_path / "c.png") == [[5, 9]]
+
+
+def test_cmyk_becomes_rgb(tmp_path: Path) -> None:
+    Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(tmp_path / "a.jpg", quality=100)
+    pixel = np.asarray(open_rgb(tmp_path / "a.jpg"))[8, 8]
+    assert pixel[0] > 245 and pixel[1] < 10 and pixel[2] < 10  # no cyan, all magenta and yellow: red
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_honoured(tmp_path: Path, orientation: int) -> None:
+    upright = Image.fromarray(images(1, size=6)[0][:4])
+    undo = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 7: "TRANSVERSE"}
+    undo |= {6: "ROTATE_90", 8: "ROTATE_270"}  # the camera lay on its side; the tag says how to turn it back
+    stored = upright.transpose(Image.Transpose[undo[orientation]]) if orientation > 1 else upright
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored.save(tmp_path / "a.png", exif=exif)
+    np.testing.assert_array_equal(np.asarray(open_rgb(tmp_path / "a.png")), np.asarray(upright))
+
+
+@pytest.mark.parametrize("suffix", ["gif", "png", "webp", "tif"])
+def test_of_an_animation_or_several_pages_the_first_is_read(tmp_path: Path, suffix: str) -> None:
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "green")]
+    frames[0].save(tmp_path / f"a.{suffix}", save_all=True, append_images=frames[1:], lossless=True)  # for webp
+    with Image.open(tmp_path / f"a.{suffix}") as animation:
+        assert getattr(animation, "n_frames", 1) == 3
+    assert np.asarray(open_rgb(tmp_path / f"a.{suffix}"))[0, 0].tolist() == [255, 0, 0]
+
+
+@pytest.mark.filterwarnings("ignore:Truncated File Read")
+@pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "gif", "tif", "webp", "ppm"])
+def test_a_truncated_image_names_its_file_wherever_it_ends(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"broken.{suffix}"
+    Image.fromarray(images(1)[0]).save(file)
+    content = file.read_bytes()
+    for length in np.linspace(0, 0.9 * len(content), 25).astype(int):
+        file.write_bytes(content[:length])
+        with pytest.raises(MacsError, match=rf"Cannot read the image .*broken\.{suffix}"):
+            Preparation(32)(open_rgb(file))
+
+
+def test_a_missing_image_names_its_file(tmp_path: Path) -> None:
+    with pytest.raises(MacsError, match=r"gone\.png"):
+        Preparation(32)(open_rgb(tmp_path / "gone.png"))
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("limit", [511, 600, 1023])  # beyond its limit Pillow only warns, beyond twice that it raises
+def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    Image.new("RGB", (32, 32)).save(tmp_path / "bomb.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1024)
+    assert Preparation(32)(open_rgb(tmp_path / "bomb.png")).shape == (32, 32, 3)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    with pytest.raises(MacsError, match=r"bomb\.png.*limit"):
+        Preparation(32)(open_rgb(tmp_path / "bomb.png"))
+
+
+def test_a_postscript_program_that_calls_itself_png_is_not_run(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.eps")
+    (tmp_path / "a.eps").rename(tmp_path / "a.png")
+    with pytest.raises(MacsError, match=r"a\.png: it is not one of PNG"):
+        Preparation(32)(open_rgb(tmp_path / "a.png"))
+
+
+def test_orientation_is_applied_before_the_crop(tmp_path: Path) -> None:
+    """A tall image stored on its side: cropping first would keep another part of it."""
+    tall = Image.fromarray(np.repeat(np.arange(60, dtype=np.uint8)[:, None], 20, axis=1)).convert("RGB")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    tall.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "a.png", exif=exif)
+    expected = np.asarray(ImageOps.fit(tall, (20, 20)))
+    np.testing.assert_array_equal(Preparation(20)(open_rgb(tmp_path / "a.png")), expected)

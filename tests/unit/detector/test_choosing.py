@@ -1,0 +1,197 @@
+"""Choosing a score: the rule by hand, the unknown images by loops, the record in the file, errors in a sentence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors
+from torch import nn
+
+import macs
+from command import refused, run
+from forging import forged
+from macs import scores
+from macs.core.errors import MacsError
+from macs.data import ImageSet, unknowns
+from macs.data.unknowns import shuffled, unknowns_for
+from macs.detector import Detector
+from macs.detector.choosing import SUMS, best, candidate_names, cost, mean_ranks
+from macs.metrics import OODMetrics
+from tiny import STRIPES, noise, stripes
+
+
+def test_shuffled_images_hold_the_same_blocks_in_another_order() -> Any:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 18, 18, 3), dtype=np.uint8)
+    found = shuffled(pixels, np.random.default_rng(1))
+
+    def blocks(image: np.ndarray) -> list[bytes]:
+        return [image[i : i + 4, j : j + 4].tobytes() for i in range(0, 16, 4) for j in range(0, 16, 4)]
+
+    orders = set()
+    for before, after in zip(pixels, found, strict=True):
+        assert sorted(blocks(before)) == sorted(blocks(after)) and blocks(before) != blocks(after)
+        orders.add(tuple(blocks(before).index(block) for block in blocks(after)))
+        assert np.array_equal(before[16:], after[16:]) and np.array_equal(before[:, 16:], after[:, 16:])
+    assert len(orders) == 5
+
+
+def test_the_kinds_of_unknown_images(validation: ImageSet) -> None:
+    found, missing = unknowns_for(validation)
+    assert list(found) == ["shuffled", "inverted", "noise", "photographs"] and not missing
+    assert np.array_equal(
+        found["inverted"].pixels[:].astype(int) + validation.pixels[:], np.full((100, 16, 16, 3), 255)
+    )
+    assert {(len(each), each.size) for name, each in found.items() if name != "photographs"} == {(100, 16)}
+    assert found["photographs"].size == 16
+    uniform, gaussian, blurred = (found["noise"].pixels[start::3].astype(float) for start in range(3))
+    assert uniform.std() == pytest.approx(256 / np.sqrt(12), rel=0.02) and gaussian.std() < 66
+    steps = [np.abs(np.diff(each, axis=1)).mean() for each in (uniform, gaussian, blurred)]
+    assert steps[2] < steps[1] < steps[0] and (blurred.min(), blurred.max()) == (0, 255)
+    again, _ = unknowns_for(validation)
+    assert all(np.array_equal(again[name].pixels[:], each.pixels[:]) for name, each in found.items())
+
+
+def test_ranks_by_hand() -> Any:
+    def metrics(fpr95_id: float, auroc: float) -> OODMetrics:
+        return OODMetrics(fpr95_id=fpr95_id, auroc=auroc)
+
+    ranks = mean_ranks(
+        {
+            "a": {"noise": metrics(0.1, 0.9), "shuffled": metrics(0.0, 1.0)},
+            "b": {"noise": metrics(0.1, 0.8), "shuffled": metrics(0.0, 1.0)},
+            "c": {"noise": metrics(0.5, 0.99), "shuffled": metrics(0.2, 0.9)},
+            "d": {"noise": metrics(0.05, 0.5), "shuffled": metrics(0.3, 0.9)},
+        }
+    )
+    assert ranks == {"a": (2 + 1.5) / 2, "b": (3 + 1.5) / 2, "c": (4 + 3) / 2, "d": (1 + 4) / 2}
+    assert best(ranks, {"a": 3, "b": 2, "c": 0, "d": 1}) == "b"  # c and d are more than half a rank behind
+    assert best(ranks, {"a": 2, "b": 2, "c": 0, "d": 1}) == "a"
+
+
+def test_logits_are_cheaper_than_features_and_these_than_a_bank(trained: Any, known: ImageSet) -> None:
+    found = scores.know(trained, known)
+    fitted = [scores.get(name).fit(found) for name in ("msp", "ash", "vim", "knn")]
+    costs = [cost(score) for score in fitted]
+    assert costs[0] < costs[1] < costs[2] < costs[3]
+    assert set(candidate_names()) == {*scores.available(), *SUMS} - {"odin"}
+
+
+@pytest.fixture(scope="module")
+def chosen(trained: Any, known: ImageSet, validation: ImageSet) -> Any:
+    return Detector(trained).choose(known, validation, {"outliers": noise(60, seed=21)})
+
+
+def test_the_record_agrees_with_each_score_alone(
+    chosen: Any, trained: Any, known: ImageSet, validation: ImageSet
+) -> None:
+    record = chosen.choice
+    assert record.unknown == {"outliers": 60, "shuffled": 100, "inverted": 100, "noise": 100, "photographs": 900}
+    assert (record.images, record.score) == (100, scores.name_of(chosen.score))
+    assert list(record.candidates) == sorted(record.candidates, key=lambda name: record.candidates[name].rank)
+    known_images = scores.know(trained, known, validation, precision="float32")
+    for name in ("msp", "vim", "energy+knn"):
+        score = scores.get(name).fit(known_images)
+        here = scores.ask(trained, validation, score, "float32").confidences
+        there = scores.ask(trained, noise(60, seed=21), score, "float32").confidences
+        above = (there[:, None] < here).mean() + (there[:, None] == here).mean() / 2
+        assert record.candidates[name].auroc["outliers"] == pytest.approx(above)
+        passing = (there >= np.sort(here)[len(here) - int(np.ceil(0.95 * len(here)))]).mean()
+        assert record.candidates[name].fpr95_id["outliers"] == pytest.approx(passing)
+    table = str(record).splitlines()
+    assert len(table) == 3 + len(record.candidates) and record.score in table[0]
+
+
+def test_the_record_travels_with_the_detector(chosen: Any, tmp_path: Path) -> None:
+    detector = chosen.calibrate(stripes(120, seed=30))
+    detector.save(tmp_path / "d.safetensors")
+    loaded = Detector.load(tmp_path / "d.safetensors")
+    assert loaded.choice == chosen.choice and repr(loaded.score) == repr(chosen.score)
+    with safetensors.safe_open(tmp_path / "d.safetensors", "numpy") as file:
+        label = json.loads(file.metadata()["macs"])
+    assert label["choice"]["score"] == chosen.choice.score
+    older = forged(tmp_path / "d.safetensors", tmp_path / "old.safetensors", without_keys=["choice"])
+    assert Detector.load(older).choice is None
+    wrong = forged(tmp_path / "d.safetensors", tmp_path / "wrong.safetensors", choice={"score": 3})
+    with pytest.raises(MacsError, match="label that macs did not write: A Choice needs the setting data"):
+        Detector.load(wrong)
+
+
+def test_what_cannot_be_a_candidate_is_left_out_with_the_reason(
+    trained: Any, validation: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(*args: object, **more: object) -> None:
+        raise MacsError("To read digits-outliers takes skimage.")
+
+    monkeypatch.setattr(unknowns, "load", absent)
+    found = Detector(trained).choose(None, validation).choice
+    assert {"knn", "vim", "energy+knn", "photographs"} <= set(found.left_out) and "ash" in found.candidates
+    assert "takes skimage" in found.left_out["photographs"] and "photographs" not in found.unknown
+    headless = nn.Sequential(nn.Conv2d(3, 3, 16), nn.Flatten())
+    assert set(Detector(headless).choose(None, validation).choice.candidates) == {"energy", "gen", "maxlogit", "msp"}
+
+
+def test_errors(trained: Any, known: ImageSet, validation: ImageSet) -> None:
+    with pytest.raises(MacsError, match="To choose a score takes at least 20 held-out ID images, but there are 19"):
+        Detector(trained).choose(known, validation.subset(range(19)))
+    with pytest.raises(MacsError, match="stripes holds the training images; hold out others"):
+        Detector(trained).choose(known, known)
+    with pytest.raises(MacsError, match="noise is a kind of unknown images that macs makes itself"):
+        Detector(trained).choose(known, validation, {"noise": noise(9, seed=1)})
+    with pytest.raises(MacsError, match=r"has to be fitted to held-out ID images before .*\.fit\(train, held_out\)"):
+        Detector(trained, "msp+vim").calibrate(validation)
+    with pytest.raises(MacsError, match="To standardise msp.vim takes at least 20 held-out ID images, but there are 0"):
+        Detector(trained, "msp+vim").fit(known)
+
+
+@pytest.fixture(scope="module")
+def files(trained: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A checkpoint and images as arrays."""
+    folder = tmp_path_factory.mktemp("files")
+    macs.nets.save(trained, folder / "net.safetensors", class_names=STRIPES)
+    for name, images in {
+        "train": stripes(150, seed=1),
+        "val": stripes(160, seed=2),
+        "few": stripes(79, seed=3),
+    }.items():
+        np.save(folder / f"{name}.npy", images.pixels[:])
+    np.save(folder / "unknown.npy", noise(30, seed=4).pixels[:])
+    return folder
+
+
+def command(files: Any, score: str, *more: object, images: str = "val") -> list[object]:
+    given = ["--checkpoint", files / "net.safetensors", "--net", "wrn-10-1", "--images", files / f"{images}.npy"]
+    return ["calibrate", *given, "--size", 16, "--score", score, "--out", files / "d.safetensors", *more]
+
+
+def test_the_command_line_holds_images_out_of_the_calibration(files: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    run(*command(files, "energy+knn", "--score.k", 3, "--fit-on", files / "train.npy", "--json"))
+    told = json.loads(capsys.readouterr().out)
+    assert (told["held_out"], told["images"], told["score"]) == (40, 120, "energy+knn") and told["choice"] is None
+    held_out, rest = macs.data.load(files / "val.npy", size=16).split(40)
+    loaded = Detector.load(files / "d.safetensors")
+    by_hand = Detector(loaded.net, scores.get("energy+knn", k=3)).fit(
+        macs.data.load(files / "train.npy", size=16), held_out
+    )
+    assert by_hand.calibrate(rest).calibrated.values == loaded.calibrated.values
+    run(*command(files, "auto", "--fit-on", files / "train.npy", "--choose-on", files / "unknown.npy"))
+    out = capsys.readouterr().out
+    assert "Chosen: " in out and "40 images were held out for auto; they take no part in the calibration." in out
+    chosen = Detector.load(files / "d.safetensors")
+    assert chosen.choice.unknown[str(files / "unknown.npy")] == 30 and chosen.calibrated.images == 120
+    run(*command(files, "auto"))  # without training images
+    assert "Without knn: KNN is fitted to ID training images" in capsys.readouterr().out
+
+
+def test_the_command_line_refuses(files: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, words in (
+        (command(files, "msp", "--choose-on", files / "unknown.npy"), "--choose-on is for --score auto"),
+        (command(files, "auto", "--choose-on", "svhn"), "svhn has train, test but no val split"),
+        (command(files, "msp+energy", images="few"), "at least 80 are needed"),
+        (command(files, "msp+energy", "--fit-on", files / "train.npy"), "is not fitted to training images"),
+        (command(files, "msp+vim"), "msp+vim is fitted to ID training images; name them with --fit-on"),
+        (command(files, "msp+odin"), "cannot be part of a sum"),
+        (command(files, "auto", "--score.q", "1"), "called 'q'"),
+    ):
+        assert words in refused(capsys, *arguments)

@@ -1,0 +1,74 @@
+"""The run folder: whose it is, what it records, and what a killed process or an older version may have left in it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from macs.core.errors import MacsError
+from macs.data.preparation import Preparation
+from macs.data.spec import DataSpec
+from macs.training.options import TrainingOptions
+from macs.training.recipe import Recipe
+from macs.training.runs import RunFolder
+from macs.training.spec import Start, TrainingSpec
+
+SPEC = TrainingSpec(
+    train=DataSpec("digits", "train", images=10, fingerprint="a"),
+    outliers=None,
+    net="wrn-10-1",
+    classes=("0", "1"),
+    preparation=Preparation(size=16),
+    start=Start("random", "b", 0),
+    method="msp",
+    recipe=Recipe(batch_out=0),
+)
+
+
+def test_a_run_killed_as_it_began_can_be_started_again(tmp_path: Path) -> None:
+    (tmp_path / ".recipe.toml.0123abcd.part").write_text("epo")
+    RunFolder(tmp_path).claim(SPEC, resume=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]
+    assert RunFolder(tmp_path).spec == SPEC
+
+
+def test_a_folder_of_other_files_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(MacsError, match="holds files that are not a run"):
+        RunFolder(tmp_path).claim(SPEC, resume=False)
+
+
+def test_a_run_is_known_by_hashes_and_not_by_places(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.claim(SPEC, resume=False)
+    folder.claim(replace(SPEC, train=replace(SPEC.train, source="/elsewhere/digits")), resume=True)
+    for changed, words in (
+        (replace(SPEC, train=replace(SPEC.train, fingerprint="x")), "other training images"),
+        (replace(SPEC, start=Start("random", "x", 0)), "other starting weights"),
+        (replace(SPEC, classes=("a", "b")), "other classes"),
+        (replace(SPEC, net="allconv"), "net is 'wrn-10-1' there and 'allconv' here"),
+        (replace(SPEC, recipe=Recipe(batch_out=0, seed=3)), "seed is 0 there and 3 here"),
+    ):
+        with pytest.raises(MacsError, match=f"another run .*{words}"):
+            folder.claim(changed, resume=True)
+
+
+def test_weights_in_memory_need_not_be_made_again_to_go_on(tmp_path: Path) -> None:
+    """The state has the weights; a network that was built without a seed could never be resumed otherwise."""
+    folder, ours = RunFolder(tmp_path), replace(SPEC, start=Start("memory", "b"))
+    folder.claim(ours, resume=False)
+    folder.claim(replace(ours, start=Start("memory", "c")), resume=True)
+
+
+def test_a_run_of_an_older_version_is_read_but_not_gone_on_with(tmp_path: Path) -> None:
+    asked = TrainingOptions(
+        id="digits", outliers="300k", checkpoint="a.pt", size=16, recipe=Recipe(margin=0.3, epochs=2)
+    )
+    given = {key: value for key, value in asked.flat().items() if value not in (None, {})}
+    (tmp_path / "recipe.toml").write_text(tomli_w.dumps(given))
+    spec = RunFolder(tmp_path).spec
+    assert (spec.train.source, spec.start.source, spec.preparation.size) == ("digits", "a.pt", 16)
+    assert spec.recipe == asked.recipe and TrainingOptions.of(spec) == asked
+    with pytest.raises(MacsError, match="did not record its images and starting weights"):
+        RunFolder(tmp_path).claim(SPEC, resume=True)
