@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from macs.core.errors import MacsError, first_line
+from macs.core.safe_python import working_folder_last
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +30,15 @@ def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
 
     if ray.is_initialized():
         return ray
+    settings: dict[str, Any]
     existing = address or os.environ.get("RAY_ADDRESS")
-    new = {"address": "local", "include_dashboard": False, **(local or {})}
+    settings = {"address": existing} if existing else {"address": "local", "include_dashboard": False, **(local or {})}
+    hook = f"{working_folder_last.__module__}.{working_folder_last.__name__}"
+    settings["runtime_env"] = {"worker_process_setup_hook": hook, **settings.get("runtime_env", {})}
     try:
         if existing:
             _knock(existing)
-        ray.init(**({"address": existing} if existing else new), logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(**settings, logging_level=logging.ERROR, log_to_driver=False)
     except Exception as error:  # Ray raises plain Exceptions, too
         why = first_line(error)
         if existing:

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -12,6 +11,7 @@ from torch import nn
 
 from macs.core.errors import MacsError
 from macs.core.registry import unknown
+from macs.core.safe_python import python
 
 AUTO = "auto"  # the accelerator where there is one, else the CPU
 ISA_LIMIT = "ONEDNN_MAX_CPU_ISA"  # limits the processor instructions that oneDNN, torch's library, may use
@@ -122,7 +122,7 @@ def _multiplies_bf16() -> bool:
     """Whether a product in bf16 succeeds. Another process tries it, since an illegal instruction would end this one."""
     product = "import torch; ones = torch.ones(64, 64, dtype=torch.bfloat16); ones @ ones"
     try:
-        attempt = subprocess.run([sys.executable, "-c", product], capture_output=True, timeout=100, check=False)
+        attempt = subprocess.run(python("-c", product), capture_output=True, timeout=100, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return attempt.returncode == 0

@@ -1,7 +1,6 @@
 """Served: a detector in memory, ready for requests; and how it is loaded from its file, without torch."""
 
 import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
 from macs.core.files import input_file
+from macs.core.safe_python import python
 from macs.core.version import __version__
 from macs.data.reading import batch_at
 from macs.detector.calibration import images_needed, rank, share_to_keep
@@ -145,7 +145,7 @@ def export_apart(detector: Path, exported: Path, net: str | None, score: str | N
     if find_spec("torch") is None:
         raise MacsError(f"{detector} is exported by torch, which is not installed; give its exported file (.onnx).")
     options = [*(("--net", net) if net else ()), *(("--score", score) if score else ())]
-    command = [sys.executable, "-m", "macs", "export", str(detector.absolute()), str(exported), *options]
+    command = python("-m", "macs", "export", str(detector.absolute()), str(exported), *options)
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         raise MacsError(f"{detector} cannot be exported: {complaint(done.stderr.splitlines())}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from macs.core.console import warn
 from macs.core.errors import MacsError
+from macs.core.safe_python import PYTHON_FLAGS
 from macs.core.settings import Span
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ def _launch(devices: int, nodes: int, rendezvous: str | None, command: Sequence[
             logs_specs=DefaultLogsSpecs(logs, redirects=others),
         )
         try:
-            elastic_launch(config, sys.executable)("-m", "macs", *command)
+            elastic_launch(config, sys.executable)(*PYTHON_FLAGS, "-m", "macs", *command)
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             if failure.exitcode < 0:
