@@ -24,6 +24,7 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: Whole = 8000,
+    host_name: Annotated[list[str] | None, Parameter(negative="")] = None,
     settings: Annotated[ServeSettings, Parameter(name="*")] = DEFAULT,
     api_key_file: Path | None = None,
     provider: Provider = None,
@@ -50,6 +51,9 @@ def serve(
         Address to listen at; 0.0.0.0 for all of this machine's.
     port
         0 for any that is free.
+    host_name
+        Name by which clients may reach a service without a key, besides localhost and addresses in digits; '*' for any
+        name, which also lets a web page that somebody visits ask the service.
     api_key_file
         File that holds the key which clients must send; else $MACS_API_KEY, if it is set.
     threads
@@ -81,6 +85,7 @@ def serve(
         detector,
         settings=settings,
         api_key=key,
+        host_names=host_name or (),
         providers=tuple(provider or ()),
         threads=threads or 0,
         net=net,

@@ -1,7 +1,7 @@
 """The service as an ASGI application: `create_app(path)` for any server; `macs serve` runs it with uvicorn."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BeforeValidator
 from starlette.exceptions import HTTPException
 
 from macs.core.version import __version__
@@ -21,8 +22,18 @@ from macs.serve.service import Service
 from macs.serve.settings import DEFAULT, ServeSettings
 from macs.serve.uploads import Refused
 
-Threshold = Annotated[float | None, Query(description="replaces the calibrated thresholds")]
-Keep = Annotated[float | None, Query(description="share of ID images to keep, above 0 and below 1")]
+
+def plain(value: object) -> object:
+    """Refuse what only Python takes for a number, such as 1_0."""
+    if isinstance(value, str) and ("_" in value or not value.isascii()):
+        raise ValueError("it is not a number")
+    return value
+
+
+Threshold = Annotated[float | None, BeforeValidator(plain), Query(description="replaces the calibrated thresholds")]
+Keep = Annotated[
+    float | None, BeforeValidator(plain), Query(description="share of ID images to keep, above 0 and below 1")
+]
 
 
 def create_app(
@@ -30,12 +41,16 @@ def create_app(
     *,
     settings: ServeSettings = DEFAULT,
     api_key: str | None = None,
+    host_names: Sequence[str] = (),
     providers: tuple[str, ...] = (),
     threads: int = 0,
     net: str | None = None,
     score: str | None = None,
 ) -> FastAPI:
-    """The service of a detector file, .onnx or .safetensors; the file is loaded now, so that mistakes show at once."""
+    """The service of a detector file, .onnx or .safetensors; the file is loaded now, so that mistakes show at once.
+
+    Without an API key it answers as localhost, as an address in digits, and as `host_names`, of which "*" is any.
+    """
     quiet_pillow()
     service = Service(Source(Path(path), providers, threads, net, score), settings)
 
@@ -62,7 +77,14 @@ def create_app(
     app.add_exception_handler(Refused, raised)
 
     def gate(inner: Any) -> Gate:
-        service.gate = Gate(inner, settings=settings, pipeline=service.pipeline, metrics=service.metrics, key=api_key)
+        service.gate = Gate(
+            inner,
+            settings=settings,
+            pipeline=service.pipeline,
+            metrics=service.metrics,
+            key=api_key,
+            host_names=host_names,
+        )
         return service.gate
 
     app.add_middleware(gate)

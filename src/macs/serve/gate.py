@@ -1,26 +1,29 @@
 """Gate: what every request passes on its way in and out, whichever route it takes.
 
-A request gets an id; it must have the API key where there is one; its body must arrive in time, be small enough, and
-fit into the memory that all bodies share. Every answer gets security headers, is counted and logged; an error inside
-becomes a sentence without a traceback.
+A request gets an id; it must have the API key where there is one, and else name a host that is ours; its body must
+arrive in time, be small enough, and fit into the memory that all bodies share. A connection whose request is answered
+before its body has arrived is closed, so that nobody can hold it by sending the rest slowly. Every answer gets security
+headers, is counted and logged; an error inside becomes a sentence without a traceback.
 """
 
 import asyncio
 import hashlib
 import hmac
+import ipaddress
 import json
 import logging
 import os
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from macs.core.errors import MacsError
 from macs.core.files import input_file
+from macs.core.text import printable
 from macs.serve.metrics import Metrics
 from macs.serve.pipeline import Overloaded, Pipeline
 from macs.serve.settings import ServeSettings
@@ -45,9 +48,13 @@ HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
 ]
-OPEN = {"/", "/healthz", "/readyz", "/docs", "/openapi.json", "/v2/health/live", "/v2/health/ready"}  # without a key
+HEALTH = {"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"}  # answered to everybody, even under overload
+OPEN = HEALTH | {"/", "/docs", "/openapi.json"}  # without a key
 PAGE = "/page/"  # and everything below it
 KEY = "MACS_API_KEY"  # holds the key, unless a file does
+ANY_HOST = "*"
+HEALTH_ONLY = "macs.health_only"  # in the scope of a request whose connection is one too many
+ONCE = (b"host", b"origin", b"authorization", b"x-api-key", b"content-type", b"content-encoding", b"x-request-id")
 IDENTIFIER = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 GONE = 499  # the status in log and metrics of a request whose client hung up
 
@@ -65,6 +72,7 @@ class Visit:
     request_id: str
     started: float = field(default_factory=time.perf_counter)
     status: int = 0
+    unread: bool = False  # whether some of its body has not arrived
     images: int = 0
     ood: int = 0
 
@@ -73,10 +81,18 @@ class Gate:
     """An ASGI application around another one."""
 
     def __init__(
-        self, app: App, *, settings: ServeSettings, pipeline: Pipeline, metrics: Metrics, key: str | None = None
+        self,
+        app: App,
+        *,
+        settings: ServeSettings,
+        pipeline: Pipeline,
+        metrics: Metrics,
+        key: str | None = None,
+        host_names: Collection[str] = (),
     ) -> None:
         self.app, self.settings, self.pipeline, self.metrics = app, settings, pipeline, metrics
         self._key = None if key is None else digest(key.encode())
+        self._host_names = {name.lower() for name in host_names}
         self.draining = False
         self.buffered = 0  # bytes of bodies in memory
         self.accepted = self.answered = 0  # requests
@@ -89,10 +105,11 @@ class Gate:
         headers = dict(scope["headers"])
         given_id = headers.get(b"x-request-id", b"")
         visit = Visit(given_id.decode() if IDENTIFIER.fullmatch(given_id) else secrets.token_hex(8))
+        visit.unread = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
         scope["macs.visit"] = visit
         self.accepted += 1
         try:
-            await self._answer(scope, headers, receive, self._sender(scope, visit, send))
+            await self._answer(scope, headers, self._receiver(visit, receive), self._sender(scope, visit, send))
         finally:
             self._record(scope, visit)
 
@@ -112,6 +129,15 @@ class Gate:
     def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """Refuse what can be refused without the body."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path not in HEALTH:
+            if scope.get(HEALTH_ONLY):
+                raise Refused(429, "Too many connections are open; try again.", {"Retry-After": "1", **CLOSE})
+            if self._key is None and ANY_HOST not in self._host_names:
+                check_host(headers, self._host_names)
+        names = [name for name, _ in scope["headers"]]
+        for name in ONCE:
+            if names.count(name) > 1:
+                raise Refused(400, f"The header {name.decode()} is given more than once; send one.")
         if self._key is not None and path not in OPEN and not path.startswith(PAGE):
             bearer = headers.get(b"authorization", b"")
             given = bearer[7:] if bearer[:7].lower() == b"bearer " else headers.get(b"x-api-key", b"")
@@ -151,6 +177,15 @@ class Gate:
     def too_large(self) -> Refused:
         return Refused(413, f"A body may have {self.settings.max_bytes:,} bytes, and this one has more.", CLOSE)
 
+    def _receiver(self, visit: Visit, receive: Receive) -> Receive:
+        async def receiving() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body", False):
+                visit.unread = False
+            return message
+
+        return receiving
+
     def _sender(self, scope: Scope, visit: Visit, send: Send) -> Send:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -158,7 +193,8 @@ class Gate:
                 headers = [*message["headers"], *HEADERS, (b"x-request-id", visit.request_id.encode())]
                 if not any(name == b"cache-control" for name, _ in headers):
                     headers.append((b"cache-control", b"no-store"))
-                if self.draining:
+                closing = self.draining or visit.unread or scope.get(HEALTH_ONLY)
+                if closing and (b"connection", b"close") not in headers:
                     headers.append((b"connection", b"close"))
                 message = {**message, "headers": headers}
             await send(message)
@@ -222,6 +258,33 @@ CLOSE = {"Connection": "close"}  # what is left of the body is not read
 def busy(overload: Overloaded) -> Refused:
     sentence = f"Too many images are waiting; try again in {overload.retry_after} s."
     return Refused(429, sentence, {"Retry-After": str(overload.retry_after)})
+
+
+def check_host(headers: dict[bytes, bytes], ours: Collection[str]) -> None:
+    """Refuse a request that names another host, or that another site's page makes.
+
+    A page on the internet may let its own name lead to this machine (DNS rebinding), and its visitor's browser would
+    then let it read our answers. An address in digits cannot be led elsewhere, and neither can localhost.
+    """
+    host = headers.get(b"host", b"").decode("latin-1").lower()
+    name = host.rpartition(":")[0] if re.search(r":\d*$", host) and not host.endswith("]") else host
+    if host and not (is_address(name) or name == "localhost" or name.endswith(".localhost") or name in ours):
+        raise Refused(
+            421,
+            f"This service does not answer as {printable(name)[:80]!r}; start it with --host-name, or with an API key.",
+        )
+    origin = headers.get(b"origin", b"").decode("latin-1").lower()
+    if origin and origin.partition("://")[2] != host:
+        raise Refused(403, "Pages of other sites may not ask this service; start it with an API key to allow them.")
+
+
+def is_address(name: str) -> bool:
+    """Whether a host is given by its address, such as 127.0.0.1 or [::1]."""
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 def key_of_clients(file: Path | None = None) -> str | None:

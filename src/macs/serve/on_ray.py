@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from macs.core.errors import MacsError
 from macs.data.stores import content_of, is_url
 from macs.serve.app import create_app
-from macs.serve.gate import key_of_clients
+from macs.serve.gate import ANY_HOST, key_of_clients
 from macs.serve.logs import write_log
 from macs.serve.settings import DEFAULT, ServeSettings
 
@@ -67,11 +67,11 @@ def replica_app(where: str, threads: int, settings: ServeSettings, api_key: str 
     """The application of one replica, from a file, or from a URL by way of a file that is read once."""
     write_log()
     if not is_url(where):
-        return create_app(where, settings=settings, threads=threads, api_key=api_key)
+        return create_app(where, settings=settings, threads=threads, api_key=api_key, host_names=[ANY_HOST])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / where.rpartition("/")[2]
         file.write_bytes(content_of(where))
-        return create_app(file, settings=settings, threads=threads, api_key=api_key)
+        return create_app(file, settings=settings, threads=threads, api_key=api_key, host_names=[ANY_HOST])
 
 
 class Wanted(BaseModel, extra="forbid"):

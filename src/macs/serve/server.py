@@ -21,10 +21,14 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from macs.core.errors import MacsError
+from macs.serve.gate import HEALTH_ONLY
 from macs.serve.settings import ServeSettings
 
 HEADER_BYTES = 2**16  # of a request, before its body
 HEADER_SECONDS = 10.0  # in which they must arrive, unless the timeout is shorter
+HEALTH_SECONDS = 1.0  # the same for a connection that is one too many, which only asks for health
+RESERVE = 32  # of such connections; those beyond are turned away unheard
+PER_CLIENT = 0.75  # most of all connections that one address may hold
 IDLE_SECONDS = 30  # after which a connection without a request is closed
 LINGER_SECONDS = 0.5  # in which it may still send one when the service stops
 BACKLOG = 2048
@@ -155,16 +159,22 @@ def waiting_at(bound: socket.socket) -> Iterator[socket.socket]:
 
 
 class GuardedConnection(HttpToolsProtocol):
-    """uvicorn's connection, with limits on how many there are and on a request's headers."""
+    """uvicorn's connection, with limits on how many there are, in all and per client, and on a request's headers.
+
+    A connection beyond the limits may still ask for health: otherwise whoever fills the service would also end it.
+    """
 
     most, seconds = 1000, HEADER_SECONDS
+    health_only = False
 
     # asyncio declares that any transport may come; uvicorn's protocol, like ours, takes one that reads and writes.
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._header_bytes = 0
         self._headers_due: TimerHandle | None = None
-        if len(self.connections) > self.most:
+        held = sum(self._same_client(other) for other in self.connections)
+        self.health_only = len(self.connections) > self.most or held > max(1, int(PER_CLIENT * self.most))
+        if len(self.connections) > self.most + RESERVE:
             self._turn_away(b"429 Too Many Requests", b'{"error": "Too many connections are open; try again."}')
         else:
             self._expect_headers()
@@ -183,9 +193,13 @@ class GuardedConnection(HttpToolsProtocol):
                 return
         super().data_received(data)
 
+    def _same_client(self, other: object) -> bool:
+        return isinstance(other, GuardedConnection) and (self.client or [None])[0] == (other.client or [None])[0]
+
     def on_message_begin(self) -> None:
         self._expect_headers()
         super().on_message_begin()
+        self.scope[HEALTH_ONLY] = self.health_only  # type: ignore[literal-required]  # the gate reads it
 
     def on_headers_complete(self) -> None:
         self._headers_arrived()
@@ -209,7 +223,8 @@ class GuardedConnection(HttpToolsProtocol):
     def _expect_headers(self) -> None:
         if self._headers_due is None:
             self._header_bytes = 0
-            self._headers_due = self.loop.call_later(self.seconds, self._too_slow)
+            seconds = min(self.seconds, HEALTH_SECONDS) if self.health_only else self.seconds
+            self._headers_due = self.loop.call_later(seconds, self._too_slow)
 
     def _headers_arrived(self) -> None:
         if self._headers_due is not None:

@@ -163,9 +163,12 @@ async def parsed(size: int, parse: Callable[[], T]) -> T:
 
 def refuse_unknown(request: Request, *known: str) -> None:
     """Refuse parameters that do not exist: a mistyped threshold would silently be the calibrated one."""
-    for name in request.query_params:
+    names = [name for name, _ in request.query_params.multi_items()]
+    for name in names:
         if name not in known:
             raise Refused(422, f"There is no parameter {name[:80]!r}; there are {' and '.join(known)}.")
+        if names.count(name) > 1:
+            raise Refused(422, f"The parameter {name} is given more than once; give it once.")
 
 
 def verdict_rows(served: Served, outcomes: list[Outcome], tau: NDArray[np.float32]) -> list[dict[str, Any]]:
