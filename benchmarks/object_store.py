@@ -1,7 +1,7 @@
 """`macs predict` on images in an object store, by Ray workers of which one is killed, beside the local command.
 
-    PYTHONPATH=tests python benchmarks/object_store.py DATA CHECKPOINT                   20,000 images
-    PYTHONPATH=tests python benchmarks/object_store.py DATA CHECKPOINT --images 2000     a trial
+    PYTHONPATH=tests/support python benchmarks/object_store.py DATA CHECKPOINT                   20,000 images
+    PYTHONPATH=tests/support python benchmarks/object_store.py DATA CHECKPOINT --images 2000     a trial
 
 DATA is a folder with CIFAR-10, SVHN, CIFAR-100 and Places365, CHECKPOINT a WRN-40-2 for CIFAR-10. It is calibrated on
 2,000 test images of CIFAR-10 and exported; other test images of the four sets become PNG files, in a folder and in an
