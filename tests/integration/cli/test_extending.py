@@ -117,7 +117,6 @@ def confidences_by_hand(colours: np.ndarray, unit: float) -> np.ndarray:
 CALLER = """
 import contextlib, json, pathlib, sys
 
-sys.path.remove("")  # as for a command: only PYTHONPATH leads to the files
 from macs.__main__ import main
 
 for name, arguments in json.load(sys.stdin).items():
