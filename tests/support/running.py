@@ -63,16 +63,20 @@ class Running:
 def serving(detector: Path, *options: object, blocked: bool = True, **environment: str) -> Iterator[Running]:
     """A service at any free port, ended with the block; `blocked`: torch cannot be imported in it."""
     start = ["-c", START] if blocked else ["-m", "macs"]
-    command = [sys.executable, *start, "serve", str(detector), "--port", "0", *map(str, options)]
+    at_once = [] if "--drain" in options else ["--drain", "0"]  # it stops as soon as it is told to
+    command = [sys.executable, *start, "serve", str(detector), "--port", "0", *map(str, options), *at_once]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env={**os.environ, **environment}
     )
     try:
         yield Running(process)
     finally:
-        if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
             process.kill()
-        process.wait()
+            process.wait()
         process.stderr.close()
 
 
