@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
 
 # Only formats that hold pixels and nothing to execute: Pillow would otherwise hand an EPS to Ghostscript.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+LONGEST = 65_500  # pixels of a side, as in JPEG: decoders keep whole rows, and Pillow allocates each at once
+PART = 2**18  # pixels that are converted at a time where that takes copies
 STRIP = 8  # beyond this ratio of its sides, resizing a whole picture would take much memory
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
 
@@ -48,13 +51,16 @@ def decode_rgb(source: Path | BinaryIO, enough: int = 0, most: int | None = None
     limit, whose = (most, "the limit") if most is not None else (Image.MAX_IMAGE_PIXELS, "Pillow's limit")
     try:
         with Image.open(source, formats=FORMATS) as image:
-            if limit is None or image.width * image.height <= limit:
+            if max(image.size) > LONGEST:
+                why = f"one side of its {image.width} x {image.height} pixels exceeds {LONGEST:,}"
+            elif limit is not None and image.width * image.height > limit:
+                why = f"its {image.width} x {image.height} pixels exceed {whose} of {limit:,}"
+            else:
                 if enough:
                     image.draft(None, (enough, enough))
                 ImageOps.exif_transpose(image, in_place=True)  # otherwise it would copy even upright pictures
                 image.load()  # while the file is open: older versions of Pillow have not read an upright picture yet
                 return to_rgb(image)
-            why = f"its {image.width} x {image.height} pixels exceed {whose} of {limit:,}"
     except Image.DecompressionBombError:  # beyond twice its own limit, Pillow raises before it tells the size
         why = f"its pixels exceed {whose}" + (f" of {limit:,}" if limit else "")
     except UnidentifiedImageError:
@@ -70,21 +76,45 @@ def to_rgb(image: Image.Image) -> Image.Image:
     16-bit grey is scaled by 255/65535, transparent pixels are laid over white, and palettes, CMYK and the rest are
     left to Pillow. Floating-point pixels have no agreed range and are refused.
     """
-    from PIL import Image
-
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode == "F":
         raise ValueError("its pixels are floating-point numbers of unknown range")
     if image.mode.startswith("I"):  # "I;16" and its byte orders, or "I", the mode of some 16-bit files
-        values = np.asarray(image).astype(np.int64)
-        if values.min() < 0 or values.max() > 65535:
-            raise ValueError("its pixels are 32-bit numbers of unknown range")
-        return Image.fromarray(((values + 128) // 257).astype(np.uint8)).convert("RGB")
+        return _by_parts(image, _scaled)
     if "transparency" in image.info or image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
-        image = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+        return _by_parts(image, _over_white)
     return image.convert("RGB")
+
+
+def _by_parts(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """A picture converted to RGB some rows at a time, so that only the result takes memory in proportion to it."""
+    from PIL import Image
+
+    rows = max(PART // max(image.width, 1), 1)
+    if rows >= image.height:
+        return convert(image)
+    rgb = Image.new("RGB", image.size)
+    for top in range(0, image.height, rows):
+        box = (0, top, image.width, min(top + rows, image.height))
+        rgb.paste(convert(image.crop(box)), box)
+    return rgb
+
+
+def _scaled(image: Image.Image) -> Image.Image:
+    from PIL import Image
+
+    values = np.asarray(image).astype(np.int32)
+    if values.min() < 0 or values.max() > 65535:
+        raise ValueError("its pixels are 32-bit numbers of unknown range")
+    return Image.fromarray(((values + 128) // 257).astype(np.uint8)).convert("RGB")
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    from PIL import Image
+
+    image = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
 
 
 def fit(image: Image.Image, size: int, resize: int = 0, interpolation: str = "bilinear") -> NDArray[np.uint8]:

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from macs.core.errors import MacsError
-from macs.data.pictures import fit, open_rgb
+from macs.data.pictures import fit, open_rgb, to_rgb
 from macs.data.preparation import Preparation
 from official import images
 
@@ -92,6 +92,41 @@ def test_cmyk_becomes_rgb(tmp_path: Path) -> None:
     Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(tmp_path / "a.jpg", quality=100)
     pixel = np.asarray(open_rgb(tmp_path / "a.jpg"))[8, 8]
     assert pixel[0] > 245 and pixel[1] < 10 and pixel[2] < 10  # no cyan, all magenta and yellow: red
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])
+def test_a_large_16_bit_image_is_scaled_like_a_small_one(mode: str) -> None:
+    height, width = 700, 501  # more pixels than are converted at a time, and a last part of fewer rows
+    values = (np.arange(height * width) * 48271 % 65536).reshape(height, width)
+    kind = {"I;16": "<u2", "I;16B": ">u2", "I": "<i4"}[mode]
+    rgb = to_rgb(Image.frombytes(mode, (width, height), values.astype(kind).tobytes()))
+    expected = np.rint(values * (255 / 65535)).astype(np.uint8)
+    np.testing.assert_array_equal(np.asarray(rgb), np.repeat(expected[..., None], 3, axis=2))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "RGB"])  # the last three with one transparent colour
+def test_a_large_transparent_image_lies_over_white_like_a_small_one(mode: str) -> None:
+    height, width = 700, 501
+    channels = len(Image.new(mode, (1, 1)).getbands())
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, channels), dtype=np.uint8)
+    image = Image.frombytes(mode, (width, height), pixels.tobytes())
+    if mode == "P":
+        image.putpalette(np.random.default_rng(1).integers(0, 256, 768, dtype=np.uint8).tobytes())
+    if mode in ("P", "L", "RGB"):
+        image.info["transparency"] = (*pixels[0, 0].tolist(),) if channels > 1 else int(pixels[0, 0, 0])
+    rgba = image.convert("RGBA")
+    whole = Image.alpha_composite(Image.new("RGBA", image.size, "white"), rgba).convert("RGB")
+    assert np.asarray(rgba)[..., 3].min() < 255
+    np.testing.assert_array_equal(np.asarray(to_rgb(image)), np.asarray(whole))
+
+
+@pytest.mark.parametrize("size", [(65_501, 1), (1, 65_501)])
+def test_a_side_that_is_too_long_is_refused(tmp_path: Path, size: tuple[int, int]) -> None:
+    Image.new("L", size).save(tmp_path / "a.png")
+    with pytest.raises(MacsError, match=rf"a\.png: one side of its {size[0]} x {size[1]} pixels exceeds 65,500"):
+        open_rgb(tmp_path / "a.png")
+    Image.new("L", (min(size[0], 65_500), min(size[1], 65_500))).save(tmp_path / "b.png")
+    assert max(open_rgb(tmp_path / "b.png").size) == 65_500
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
