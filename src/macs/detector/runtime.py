@@ -25,7 +25,7 @@ from macs.data.preparation import Preparation
 from macs.detector.calibration import Calibration
 from macs.detector.judge import Ask, Judge
 from macs.detector.label import DetectorLabel, read_label, recognise
-from macs.detector.onnx_tensors import tensors
+from macs.detector.onnx_tensors import has_external_data, tensors
 from macs.detector.reference import Reference
 from macs.detector.verdicts import RankedAnswers
 
@@ -53,8 +53,11 @@ class Runtime(Judge):
         self.path: Path = input_file(path, "exported detector", "make one with: macs export")
         content = self.path.read_bytes()
         try:
+            refuse_external_data(content, path)
             self.session: InferenceSession = session(content, chosen, threads)
             properties = self.session.get_modelmeta().custom_metadata_map
+        except MacsError:
+            raise
         except Exception:  # ONNX Runtime raises errors of many kinds, some longer than a page
             raise MacsError(f"{path} is damaged or not an ONNX file; export it again with: macs export.") from None
         self.label: DetectorLabel = label_in(properties, content, path)
@@ -79,6 +82,12 @@ class Runtime(Judge):
         return f"Runtime({str(self.path)!r})"
 
 
+def refuse_external_data(content: bytes, path: str | Path) -> None:
+    """Refuse a file without all of its tensors: ONNX Runtime would read the rest from files in the working folder."""
+    if has_external_data(content):
+        raise MacsError(f"{path} keeps tensors in other files, which no checksum covers; make one with: macs export.")
+
+
 def session(content: bytes, providers: Sequence[str] = (CPU,), threads: int = 0) -> "InferenceSession":
     """A session of ONNX Runtime, without its warning that the threshold is both an input and a constant.
 
@@ -89,6 +98,7 @@ def session(content: bytes, providers: Sequence[str] = (CPU,), threads: int = 0)
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.load_model_format", "ONNX")  # not ORT's own, which we could not check
     made: InferenceSession = onnxruntime.InferenceSession(content, options, providers=list(providers))
     return made
 
@@ -136,7 +146,7 @@ def label_in(properties: dict[str, str], content: bytes, path: str | Path) -> De
         label = None
     recognise(label, path)
     recorded = properties.get("sha256", "")
-    if recorded != seal(content.replace(recorded.encode(), UNSEALED.encode())):
+    if len(recorded) != len(UNSEALED) or recorded != seal(content.replace(recorded.encode(), UNSEALED.encode())):
         raise MacsError(f"{path} was changed after it was exported: its checksum does not match; export it again.")
     return read_label(label, path)
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tomllib
+import tracemalloc
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -18,7 +19,7 @@ import macs
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.detector import Detector, Runtime
-from macs.detector.runtime import UNSEALED, seal
+from macs.detector.runtime import UNSEALED, seal, session
 from repository import ROOT
 from tiny import noise
 
@@ -142,6 +143,36 @@ def test_a_file_that_was_changed_is_refused(exported: Path, tmp_path: Path) -> N
     with pytest.raises(MacsError, match="was changed after it was exported|is damaged"):
         Runtime(tmp_path / "bit.onnx")
     assert Runtime(rewritten(exported, tmp_path / "same.onnx", reseal=True)).classes == Runtime(exported).classes
+
+
+def test_a_file_whose_tensors_are_in_another_file_is_refused(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime would read them from the working folder, whatever they are by then."""
+    model = onnx.load(exported)
+    onnx.save_model(model, tmp_path / "d.onnx", save_as_external_data=True, location="w.bin", size_threshold=1024)
+    model = onnx.load(tmp_path / "d.onnx", load_external_data=False)
+    onnx.helper.set_model_props(
+        model, {entry.key: entry.value for entry in model.metadata_props} | {"sha256": UNSEALED}
+    )
+    content = model.SerializeToString()
+    (tmp_path / "d.onnx").write_bytes(content.replace(UNSEALED.encode(), seal(content).encode()))
+    monkeypatch.chdir(tmp_path)
+    assert session((tmp_path / "d.onnx").read_bytes()).get_modelmeta().custom_metadata_map["macs"]
+    with pytest.raises(MacsError, match=r"d\.onnx keeps tensors in other files, which no checksum covers"):
+        Runtime("d.onnx")
+
+
+@pytest.mark.parametrize("recorded", ["", "0"])
+def test_a_checksum_of_another_length_is_refused(exported: Path, tmp_path: Path, recorded: str) -> None:
+    """Putting the question marks into each of its places would take 64 times the file's memory."""
+    forged = rewritten(exported, tmp_path / "d.onnx", reseal=False, sha256=recorded)
+    tracemalloc.start()
+    with pytest.raises(MacsError, match="its checksum does not match"):
+        Runtime(forged)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * forged.stat().st_size
 
 
 def test_a_label_that_macs_did_not_write_is_refused(exported: Path, tmp_path: Path) -> None:
