@@ -3,6 +3,8 @@
 import re
 
 SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which UTF-8 cannot encode
+CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")  # some steer a terminal
+FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # the last four are full-width
 
 
 def printable(text: str) -> str:
@@ -15,6 +17,12 @@ def printable(text: str) -> str:
 def whole(text: str) -> str:
     """The text with surrogates, which cannot be encoded, and NUL, at which CSV readers stop, escaped."""
     return SURROGATE.sub(lambda match: _escaped(match.group()), text).replace("\0", "\\x00")
+
+
+def csv_cell(text: str) -> str:
+    """The text for a cell of a CSV file: control characters escaped, and a quote before what looks like a formula."""
+    text = CONTROL.sub(lambda match: _escaped(match.group()), whole(text))
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def _escaped(character: str) -> str:

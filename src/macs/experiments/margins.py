@@ -27,6 +27,7 @@ from rich.table import Table
 from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.files import write_text
+from macs.core.text import csv_cell
 from macs.data import ImageSet, load
 from macs.data.fitness import same_classes
 from macs.data.loading import Place
@@ -125,7 +126,7 @@ class Sweep:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         measured = [(on, metric) for on in self.measured_on for metric in METRICS]
-        writer.writerow(["margin", "seed", "mcd", "weights", *(f"{on}_{metric}" for on, metric in measured)])
+        writer.writerow(["margin", "seed", "mcd", "weights", *(csv_cell(f"{on}_{metric}") for on, metric in measured)])
         for point in self.points:
             for index, (seed, result) in enumerate(zip(self.seeds, point.results, strict=True)):
                 values = [point.values(metric, on)[index] for on, metric in measured]

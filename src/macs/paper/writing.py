@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from macs.core.text import csv_cell
 from macs.metrics import available
 from macs.paper.comparison import Entry
 
@@ -156,7 +157,7 @@ def comma_separated(entries: Sequence[Entry]) -> str:
     writer.writerow([*names, "difference"])
     for entry in entries:
         values = [*asdict(entry).values(), entry.difference]
-        writer.writerow(["" if value is None else value for value in values])
+        writer.writerow([csv_cell(value) if isinstance(value, str) else value for value in values])
     return text.getvalue()
 
 

@@ -223,7 +223,7 @@ def test_the_histogram_counts_every_confidence(browser: webdriver.Chrome, addres
 
 def test_csv_holds_what_the_page_shows(browser: webdriver.Chrome, address: str, site: Site, tmp_path: Path) -> None:
     opened(browser, address)
-    formula = tmp_path / '=1+1, or "2".png'
+    formula = tmp_path / '=1+1, or \x1b "2".png'
     formula.write_bytes((site.folder / "noise-001.png").read_bytes())
     choose(browser, [*site.files, formula])
     answered(browser, len(site.files) + 1)
@@ -238,7 +238,7 @@ def test_csv_holds_what_the_page_shows(browser: webdriver.Chrome, address: str, 
         rows = list(csv.DictReader(file))
     assert len(rows) == len(cards)
     for row, card in zip(rows, cards, strict=True):
-        assert row["path"] == ("'" + card["name"] if card["name"].startswith("=") else card["name"])
+        assert row["path"] == ('\'=1+1, or \\x1b "2".png' if card["name"].startswith("=") else card["name"])
         if card["verdict"] == "NO ANSWER":
             assert row["reason"] == card["class"] and row["is_ood"] == ""
             continue

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,8 +31,23 @@ def test_csv_is_read_back(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["path", "label", "class", "confidence", "p_value", "is_ood", "reason"]
     assert list(rows[0].values()) == ["a.png", "2", "cat", "0.75", "0.5", "false", ""]
-    assert rows[1]["path"] == ROWS[1].path and rows[1]["is_ood"] == "true"
+    assert rows[1]["path"] == 'odd, "name"\\x0a.png' and rows[1]["is_ood"] == "true"
     assert list(rows[2].values()) == ["broken.png", "", "", "", "", "", ROWS[2].reason]
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1"])
+def test_no_text_in_csv_is_a_formula_or_steers_a_terminal(text: str) -> None:
+    file = io.StringIO()
+    row = Prediction(f"{text}.png", 0, f"{text}\x1b]0;\x07\x9b", -2.5, 0.5, True, reason=text)
+    formats.formats["csv"].write_stream([row, Prediction("a-b=c.png", 0, "'", -1e30, None, False)], file)
+    written = file.getvalue()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", written) and written.count("\n") == 3
+    first, second = csv.DictReader(io.StringIO(written))
+    for cell in (first["path"], first["class"], first["reason"]):
+        assert cell[0] in "'\\" and text.lstrip() in cell
+    assert first["class"].endswith("\\x1b]0;\\x07\\x9b")
+    assert (float(first["confidence"]), first["is_ood"]) == (-2.5, "true")
+    assert (second["path"], second["class"], float(second["confidence"])) == ("a-b=c.png", "'", -1e30)
 
 
 def test_json_lines_are_read_back(tmp_path: Path) -> None:
@@ -97,6 +113,8 @@ def test_any_path_reason_and_class_can_be_written(tmp_path: Path, form: str, hos
     else:
         found = pyarrow.parquet.read_table(tmp_path / "x").to_pylist()
     escaped = {HOSTILE[0]: "caf\\xe9.png", HOSTILE[1]: "\\ud800 half", HOSTILE[2]: "nul\\x00"}.get(hostile, hostile)
+    if form == "csv":
+        escaped = re.sub(r"[\x00-\x1f]", lambda match: f"\\x{ord(match[0]):02x}", escaped)
     assert [row["path"] for row in found] == [escaped, escaped, "a.png"]
     assert found[0]["class"] == escaped and found[1]["reason"] == f"Cannot read {escaped}."
 

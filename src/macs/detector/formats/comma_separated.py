@@ -1,11 +1,13 @@
-"""CSV, with `true` and `false` for verdicts."""
+"""CSV, with `true` and `false` for verdicts, and texts that neither a spreadsheet nor a terminal obeys."""
 
 import csv
 import json
 from collections.abc import Iterable
+from dataclasses import astuple
 from typing import TYPE_CHECKING, TextIO
 
-from macs.detector.formats import COLUMNS, output_format, values_of
+from macs.core.text import csv_cell
+from macs.detector.formats import COLUMNS, output_format
 
 if TYPE_CHECKING:
     from macs.detector.verdicts import Prediction
@@ -16,4 +18,11 @@ def write_csv(rows: "Iterable[Prediction]", file: TextIO) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
-        writer.writerow(json.dumps(value) if isinstance(value, bool) else value for value in values_of(row))
+        writer.writerow(map(cell, astuple(row)))
+
+
+def cell(value: object) -> object:
+    """Numbers stay what they are, also negative ones."""
+    if isinstance(value, str):
+        return csv_cell(value)
+    return json.dumps(value) if isinstance(value, bool) else value

@@ -428,9 +428,11 @@ function report() {
 
 function csv() {
   const cell = (value) => {
-    const text = value === null || value === undefined ? "" : String(value);
-    const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? "'" + text : text; // never a formula
-    return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+    const hex = (control) => "\\x" + control.charCodeAt(0).toString(16).padStart(2, "0");
+    const text = value === null || value === undefined ? "" : String(value).replace(/[\0-\x1f\x7f-\x9f]/g, hex);
+    const formula = typeof value === "string" && /^[=+\-@\uff1d\uff0b\uff0d\uff20]/.test(text);
+    const safe = formula ? "'" + text : text;
+    return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   };
   const rows = [["path", "label", "class", "confidence", "p_value", "threshold", "is_ood", "reason"]];
   for (const result of results) {
