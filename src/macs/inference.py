@@ -7,6 +7,7 @@ for outputs in outputs_of(net, images, features=True):
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from macs import nets
-from macs.core.console import timed
+from macs.core.console import timed, warn
 from macs.core.devices import channels_last, device_of, explained, use_bf16
 from macs.core.errors import MacsError
 from macs.data import ImageSet
@@ -23,6 +24,9 @@ from macs.data.reading import batches_of
 
 log = logging.getLogger(__name__)
 RawPixels = Tensor | NDArray[np.uint8]  # N x H x W x 3, 0..255
+
+ENOUGH = 8  # images whose outputs are not all probabilities by chance
+_warned: WeakSet[nn.Module] = WeakSet()  # networks whose softmax has been pointed out
 
 
 class Outputs:
@@ -91,11 +95,14 @@ def inference(
 
     with inference(net) as run:
         logits = run(batch).logits
+
+    If all outputs are probabilities, it ends with a warning, once per network.
     """
     device = device_of(net)
     bf16 = use_bf16(precision, device)
     was_training = net.training
     channels_last(net.eval())
+    seen, all_probabilities = 0, True
 
     @torch.inference_mode()
     def run(batch: RawPixels) -> Outputs:
@@ -103,10 +110,32 @@ def inference(
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             if features:
                 penultimate, logits = nets.features_of(net, pixels)
-                return Outputs(logits.float(), penultimate.float(), pixels, net)
-            return Outputs(nets.logits_of(net, pixels).float(), None, pixels, net)
+                outputs = Outputs(logits.float(), penultimate.float(), pixels, net)
+            else:
+                outputs = Outputs(nets.logits_of(net, pixels).float(), None, pixels, net)
+        nonlocal seen, all_probabilities
+        seen += len(outputs)
+        all_probabilities = all_probabilities and are_probabilities(outputs.logits)
+        return outputs
 
     try:
         yield run
+        if all_probabilities and seen >= ENOUGH:
+            warn_of_softmax(net)
     finally:
         net.train(was_training)
+
+
+def are_probabilities(logits: Tensor) -> bool:
+    """Whether each row is a distribution over the classes, as after a softmax."""
+    return bool((logits >= 0).all() and ((logits.sum(dim=1) - 1).abs() <= 1e-3).all())
+
+
+def warn_of_softmax(net: nn.Module) -> None:
+    """Warn, once per network, that it gives probabilities."""
+    if net not in _warned:
+        _warned.add(net)
+        warn(
+            f"The outputs of {nets.name_of(net)} are probabilities, not logits, which misleads energy, maxlogit and "
+            "most other scores, and training; remove the softmax at the end of the network."
+        )

@@ -1,5 +1,7 @@
 """The one pass over images: evaluation mode, the network's own device, every image once, in order."""
 
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,11 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from macs import nets
+import macs
+from macs import methods, nets
 from macs.core.errors import MacsError
 from macs.data.reading import batches_of
 from macs.inference import Outputs, inference, outputs_of
-from tiny import noise
+from macs.training.checks import check_fitness
+from short_training import SHORT
+from tiny import classifier, noise, stripes
 
 
 @pytest.fixture
@@ -65,3 +70,48 @@ def test_bf16_is_used_where_it_is_asked_for_and_answers_are_float32(net: Any) ->
 def test_what_outputs_do_not_hold_is_said(part: Any, words: Any) -> None:
     with pytest.raises(MacsError, match=f"These outputs hold no .*{words}"):
         getattr(Outputs(torch.zeros(2, 3)), part)
+
+
+def told(net: nn.Module, *work: Callable[[nn.Module], object]) -> list[str]:
+    """The warnings about a softmax."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for each in work:
+            each(net)
+    return [str(each.message) for each in caught if "softmax" in str(each.message)]
+
+
+KNOWN, UNKNOWN = stripes(40, seed=0), {"noise": noise(20, seed=1), "more": noise(20, seed=2)}
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda net: macs.evaluate(net, KNOWN, UNKNOWN, progress=False),
+        lambda net: macs.evaluate(net, KNOWN, UNKNOWN, score="energy", progress=False),
+        lambda net: macs.Detector(net).calibrate(KNOWN, outliers=UNKNOWN, check=stripes(20, seed=3)),
+        lambda net: check_fitness(net, KNOWN, UNKNOWN["noise"], SHORT, methods.build("macs")),
+        lambda net: list(outputs_of(net, KNOWN)),
+        lambda net: list(outputs_of(net, [KNOWN.pixels[:4], KNOWN.pixels[4:8]])),
+    ],
+)
+def test_a_softmax_inside_a_network_is_pointed_out_once(work: Callable[[nn.Module], object]) -> None:
+    (sentence,) = told(nn.Sequential(classifier(), nn.Softmax(dim=1)), work, work)
+    assert "are probabilities, not logits" in sentence and sentence.endswith("end of the network.")
+    assert told(classifier(), work) == []
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[0.5, 0.502]] * 8,  # the sum is not 1
+        [[0.5, 0.5]] * 7 + [[1.5, -0.5]],  # one row has a negative number
+        [[0.5, 0.5]] * 7,  # too few rows
+    ],
+)
+def test_what_only_resembles_probabilities_is_not(rows: list[list[float]]) -> None:
+    class Says(nn.Module):
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            return torch.tensor(rows)
+
+    assert told(Says(), lambda net: list(outputs_of(net, [noise(len(rows), seed=0).pixels[:]]))) == []

@@ -10,7 +10,9 @@ from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.core.settings import unusual
 from macs.data import ImageSet
+from macs.data.batches import to_float
 from macs.data.fingerprint import same_pixels
+from macs.inference import ENOUGH, are_probabilities, warn_of_softmax
 from macs.methods import Method
 from macs.training.recipe import Recipe
 from macs.training.runs import RunFolder
@@ -43,7 +45,10 @@ def check_fitness(net: nn.Module, train: ImageSet, outliers: ImageSet | None, re
             "(--checkpoint), or leave start_share out."
         )
     with torch.no_grad():
-        logits = nets.logits_of(net.eval(), torch.zeros(1, 3, train.size, train.size, device=device_of(net)))
+        first = to_float(torch.as_tensor(train.pixels[:ENOUGH]), device_of(net))
+        logits = nets.logits_of(net.eval(), first)
+    if len(logits) == ENOUGH and are_probabilities(logits):
+        warn_of_softmax(net)
     if not logits.isfinite().all():
         raise MacsError(f"{nets.name_of(net)} gives logits that are not finite before any training; check its weights.")
     outputs = logits.shape[1]

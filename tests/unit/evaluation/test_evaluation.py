@@ -419,7 +419,7 @@ def test_a_network_at_chance_level_is_pointed_out(known_test: ImageSet, outliers
             self.answers[round(right * len(known_test)) :] = 3
 
         def forward(self, pixels: Tensor) -> Tensor:
-            return nn.functional.one_hot(self.answers[torch.arange(len(pixels)) % len(self.answers)], 4).float()
+            return 4 * nn.functional.one_hot(self.answers[torch.arange(len(pixels)) % len(self.answers)], 4).float()
 
     with pytest.warns(MacsWarning, match="is right on 45.0% of stripes.*33.3%"):
         macs.evaluate(Knows(0.45), known_test, {"noise": outliers}, progress=False)
