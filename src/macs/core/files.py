@@ -12,8 +12,11 @@ import secrets
 import shutil
 import stat
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from macs.core.errors import MacsError
@@ -21,6 +24,7 @@ from macs.core.flock import fcntl
 
 RUN_FILES = ("recipe.toml", "metrics.jsonl", "state.pt", "net.safetensors")  # the files of a run folder
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm", ".npy")
+SLACK = 2**24  # bytes by which an archive may grow when it is read, such as the code of a program in TorchScript
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -47,6 +51,58 @@ def user_path(path: str | Path) -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         raise MacsError(f"Cannot find the home folder that {text} starts with; write the whole path.") from None
+
+
+def unpacked_size(path: Path) -> int:
+    """The bytes that a ZIP archive, such as an .npz or .pt file, takes in memory; 0 for a file of another kind."""
+    with _archive(path) as archive:
+        return sum(member.file_size for member in archive.infolist()) if archive else 0
+
+
+def check_unpacked(path: Path, most: int) -> None:
+    """Raise a ValueError if a ZIP archive takes more than so many bytes in memory."""
+    if (size := unpacked_size(path)) > most:
+        raise ValueError(f"{path} unpacks to {size:,} bytes instead of {most:,} at most")
+
+
+def refuse_bomb(path: Path) -> None:
+    """Refuse a file that torch.load would need far more memory for than the file takes; torch.save compresses nothing.
+
+    Of the functions that torch.load lets a pickle call, even with weights_only, bytearray(N) takes any amount.
+    """
+    size = unpacked_size(path)
+    grows = size > path.stat().st_size + SLACK
+    if grows or _pickle_says(path, b"\nbytearray\n"):
+        raise MacsError(
+            f"{path} would take {f'{size / 1e6:,.0f} MB' if grows else 'any amount'} of memory, and is not as "
+            "torch.save writes state dicts; copy or download it again."
+        )
+
+
+def _pickle_says(path: Path, word: bytes) -> bool:
+    """Whether the pickle inside a file of torch.save has these bytes."""
+    with _archive(path) as archive:
+        if archive:
+            return any(word in archive.read(name) for name in archive.namelist() if name.endswith("data.pkl"))
+    with path.open("rb") as file:
+        if not path.stat().st_size:
+            return False
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            return content.find(word) >= 0
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile | None]:
+    """The ZIP archive in a file, or None; a BadZipFile if there is one that cannot be read."""
+    with path.open("rb") as file:
+        if file.read(4) != b"PK\3\4":  # the bytes by which torch and numpy recognise an archive
+            yield None
+            return
+        try:
+            with zipfile.ZipFile(file) as archive:
+                yield archive
+        except (ValueError, NotImplementedError, RuntimeError, zlib.error) as error:  # from forged entries
+            raise zipfile.BadZipFile(str(error)) from None
 
 
 def input_file(path: str | Path, what: str = "file", hint: str = "check the path") -> Path:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError, first_line
-from macs.core.files import write_atomically, write_text
+from macs.core.files import check_unpacked, write_atomically, write_text
 from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.fingerprint import fingerprint, short_hash
@@ -185,6 +185,7 @@ class Cell:
             arrays = {"name": np.array(images.name), "correct": correct, "values": answers.confidences}
             write_atomically(file, lambda path: _save(path, arrays))
         try:
+            check_unpacked(file, 2**20 + 16 * len(images))
             with np.load(file) as saved:
                 correct, values = saved["correct"], saved["values"]
         except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from macs.core.console import tell, warn
 from macs.core.errors import MacsError
-from macs.core.files import input_file, kind_of, output_file, reason, user_path, write_atomically
+from macs.core.files import input_file, kind_of, output_file, reason, refuse_bomb, user_path, write_atomically
 from macs.core.headers import label_text, read_header
 from macs.core.settings import from_dict
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
@@ -213,6 +213,7 @@ def _read(path: Path) -> tuple[WeightsLabel, State]:
             # From bytes: safetensors itself opens only files whose names are UTF-8.
             label, state = _label(path), safetensors.torch.load(path.read_bytes())
         else:
+            refuse_bomb(path)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch warns of kinds of tensors that are refused below
                 content = torch.load(path, map_location="cpu", weights_only=True)
@@ -225,6 +226,8 @@ def _read(path: Path) -> tuple[WeightsLabel, State]:
         what = DAMAGED
         if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in str(error):
             what = "holds Python objects, which can run code, and is refused; save net.state_dict() there instead"
+        elif "TorchScript" in str(error):
+            what = "is a program in TorchScript, which is refused; save net.state_dict() there instead"
         elif isinstance(error, MemoryError) or "can't allocate memory" in str(error):
             what = "is too large for this machine's memory, or damaged"
         raise MacsError(f"{path} {what}.") from None

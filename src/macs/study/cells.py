@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
-from macs.core.files import write_atomically, write_text
+from macs.core.files import check_unpacked, write_atomically, write_text
 from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.fingerprint import fingerprint, short_hash
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 FORMAT = 1  # of a cell's files
 METRICS = ("auroc", "aupr", "fpr95", "aupr_id", "fpr95_id")
 VALIDATION = "validation"  # the name of the validation outliers among the sets
+MOST = 2**26  # bytes of a cell's confidences; those of today take 60 kB
 PLACES = 5  # decimals of a stored metric
 Machine = tuple[str, int]  # a processor, and the number of its threads
 
@@ -263,6 +264,7 @@ def confidences_in(folder: Path, key: str) -> dict[str, NDArray[np.float64]]:
     """The stored confidences of a cell, by SET/SCORE; the set "id" holds the ID test images."""
     file = folder / f"{key}.npz"
     try:
+        check_unpacked(file, MOST)
         with np.load(file) as saved:
             values = {name: saved[name].astype(np.float64) for name in saved.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile):

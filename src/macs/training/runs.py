@@ -23,6 +23,7 @@ from macs.core.files import (
     kind_of,
     output_file,
     reason,
+    refuse_bomb,
     remove_abandoned,
     user_path,
     write_atomically,
@@ -169,9 +170,12 @@ class RunFolder:
 
         file = input_file(self.state_file, "state of a run")
         try:
+            refuse_bomb(file)
             return torch.load(file, map_location="cpu", weights_only=True)
         except OSError as error:
             raise MacsError(f"Cannot read {file}: {reason(error)}.") from None
+        except MacsError:
+            raise
         except Exception:  # damaged files make torch raise nearly anything
             raise MacsError(f"{file} is damaged; start a new run in another folder.") from None
 

@@ -1,6 +1,7 @@
 """Cells: found again by all that they depend on, never by less, and never computed twice."""
 
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,13 @@ def test_damaged_files_get_one_sentence(cell: Cell, held: Held) -> None:
     np.savez(kept, correct=np.ones(3, bool), values=np.ones(3, np.float32))
     with pytest.raises(MacsError, match="npz is damaged; delete it"):
         cell.examine(SEEN, held, progress=False)
+    np.savez_compressed(kept, correct=np.ones(3, bool), values=np.zeros(2**24, np.float32))  # 64 MB in 64 kB
+    tracemalloc.start()
+    with pytest.raises(MacsError, match="npz is damaged; delete it"):
+        cell.examine(SEEN, held, progress=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**24
     kept.unlink()
     cell.folder.metrics_file.write_bytes(b"\xff")
     with pytest.raises(MacsError, match="Cannot read the epochs in .*metrics.jsonl"):

@@ -122,6 +122,10 @@ def test_a_cell_that_was_edited_or_damaged_is_refused(computed: tuple[Record, Pa
         records_in(tmp_path)
     with pytest.raises(MacsError, match="Cannot read"):
         confidences_in(tmp_path, record.key)
+    large = {"id/msp": np.zeros(2**25 + 1, np.float16)}
+    np.savez_compressed(tmp_path / f"{record.key}.npz", allow_pickle=False, **large)
+    with pytest.raises(MacsError, match="Cannot read"):
+        confidences_in(tmp_path, record.key)
 
 
 def test_running_computes_what_is_missing_and_nothing_twice(

@@ -1,12 +1,15 @@
 """Checkpoints written and read: ours, the public ones, and the broken ones."""
 
+import copy
 import errno
 import json
 import os
 import pickle
 import sys
+import tracemalloc
 import types
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -431,6 +434,68 @@ def test_a_pickle_that_wants_to_run_code_is_refused_and_does_not_run(tmp_path: P
     assert not trace.exists()
     torch.load(path, weights_only=False)
     assert trace.exists()  # so the file was live
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+def test_an_archive_that_unpacks_to_far_more_than_the_file_is_refused(
+    net: nets.Net, tmp_path: Path, compression: int
+) -> None:
+    """One tensor of 64 MB that is compressed; or, stored once, a tensor of 1 MB that 64 entries share."""
+    torch.save({"x": torch.zeros(2**24)}, tmp_path / "plain.pt")
+    with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "bomb.pt", "w") as bomb:
+        for name in plain.namelist():
+            if compression == zipfile.ZIP_DEFLATED:
+                bomb.writestr(name, plain.read(name), compression)
+            elif name.endswith("data/0"):
+                bomb.writestr(name, bytes(2**20))
+                shared = bomb.getinfo(name)
+            else:
+                bomb.writestr(name, plain.read(name))
+        if compression == zipfile.ZIP_STORED:
+            bomb.filelist += [copy.copy(shared) for _ in range(63)]
+    assert (tmp_path / "bomb.pt").stat().st_size < 2**21
+    with pytest.raises(MacsError, match=r"bomb\.pt would take 67 MB of memory, and is not as torch\.save writes"):
+        nets.load(tmp_path / "bomb.pt", "wrn-10-1", 10)
+    with pytest.raises(MacsError, match=r"plain\.pt does not fit"):
+        nets.load(tmp_path / "plain.pt", "wrn-10-1", 10)
+
+
+class Swelling:
+    """Unpickled, it takes as much memory as it likes; torch.load allows this, even with weights_only."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[int]]:
+        return bytearray, (2**26,)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_pickle_that_asks_for_memory_is_refused(tmp_path: Path, legacy: bool) -> None:
+    torch.save({"x": Swelling()}, tmp_path / "bomb.pt", _use_new_zipfile_serialization=not legacy)
+    assert len(torch.load(tmp_path / "bomb.pt", weights_only=True)["x"]) == 2**26
+    tracemalloc.start()
+    with pytest.raises(MacsError, match=r"bomb\.pt would take any amount of memory"):
+        nets.load(tmp_path / "bomb.pt", "wrn-10-1", 10)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**24
+
+
+def test_an_archive_that_only_torch_might_read_is_damaged(net: nets.Net, tmp_path: Path) -> None:
+    torch.save(net.state_dict(), tmp_path / "net.pt")
+    first, *entries = (tmp_path / "net.pt").read_bytes().split(b"PK\1\2")
+    newer = (entry[:2] + b"\xff\xff" + entry[4:] for entry in entries)  # the version that is needed to read it
+    (tmp_path / "net.pt").write_bytes(b"PK\1\2".join([first, *newer]))
+    assert torch.load(tmp_path / "net.pt", weights_only=True).keys() == net.state_dict().keys()
+    with pytest.raises(MacsError, match=r"net\.pt is damaged or not a checkpoint"):
+        nets.load(tmp_path / "net.pt", "wrn-10-1", 10)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_program_in_torchscript_is_refused(tmp_path: Path) -> None:
+    torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "script.pt"))
+    with pytest.raises(
+        MacsError, match=r"script\.pt is a program in TorchScript, which is refused; save net\.state_dict"
+    ):
+        nets.load(tmp_path / "script.pt", "wrn-10-1", 10)
 
 
 def test_a_whole_pickled_network_is_refused(net: nets.Net, tmp_path: Path) -> None:

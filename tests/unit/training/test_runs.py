@@ -1,10 +1,12 @@
 """The run folder: whose it is, what it records, and what a killed process or an older version may have left in it."""
 
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tomli_w
+import torch
 
 from macs.core.errors import MacsError
 from macs.data.preparation import Preparation
@@ -72,3 +74,12 @@ def test_a_run_of_an_older_version_is_read_but_not_gone_on_with(tmp_path: Path) 
     assert spec.recipe == asked.recipe and TrainingOptions.of(spec) == asked
     with pytest.raises(MacsError, match="did not record its images and starting weights"):
         RunFolder(tmp_path).claim(SPEC, resume=True)
+
+
+def test_a_state_that_unpacks_to_far_more_than_its_file_is_refused(tmp_path: Path) -> None:
+    torch.save({"net": {}}, tmp_path / "state.pt")
+    assert RunFolder(tmp_path).load_state() == {"net": {}}
+    with zipfile.ZipFile(tmp_path / "state.pt", "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("state/data/0", bytes(2**26))
+    with pytest.raises(MacsError, match=r"state\.pt would take 67 MB of memory"):
+        RunFolder(tmp_path).load_state()
