@@ -56,7 +56,7 @@ def report(
         Confidence: msp, energy, knn, ... (docs/scores.md) [default: the score of the run's method]; settings are given
         as --score.k 10.
     net
-        With --detector, a network of your own, as module:Class; a score of your own is named by --score likewise.
+        A network of your own, as module:Class; with --detector, a score of your own is named by --score likewise.
     out
         File to write [default: report.html in the run folder, or beside the detector].
     card
@@ -80,8 +80,8 @@ def report(
         _show(target, write_detector(target, file.open(), test, sets), json)
         return
     refuse_without_detector(provider)
-    if run is None or net is not None:
-        raise MacsError("Name a run folder, or give --detector and --id; --net goes with --detector.")
+    if run is None:
+        raise MacsError("Name a run folder, or give --detector and --id.")
     hardware.use()
 
     from macs.data import load
@@ -90,7 +90,7 @@ def report(
 
     target = output_file(out or run / "report.html", inputs=sets_read)
     card_file = None if card is None else output_file(card, inputs=[target, *sets_read])
-    trained = open_trained(run, id=id)
+    trained = open_trained(run, net=net, id=id)
     refuse_trained_on_all(trained, id)
     known = trained.trained_on or trained.id
     names = ood if ood is not None else _default_ood_sets(known, data)

@@ -34,6 +34,7 @@ from macs.training.options import (
     PRETRAINING_OPTIONS,
     TrainingOptions,
     is_from_library,
+    refuse_unnamed,
 )
 from macs.training.recipe import Recipe
 
@@ -170,6 +171,9 @@ def wanted_from(base: TrainingOptions, file: Path | None, options: Any) -> Train
     """The base options, overridden by those in the file, then by those on the command line."""
     from_command_line = {key: value for key, value in vars(options).items() if value is not None}
     wanted = (TrainingOptions.from_toml(file, base) if file else base).updated(from_command_line)
+    for name in ("net", "method", "id", "outliers"):
+        if name in vars(options) and name not in from_command_line:
+            refuse_unnamed(file or "", f"--{name}", getattr(wanted, name))
     if wanted.outliers and (wanted.id == wanted.outliers or same_path(user_path(wanted.id), wanted.outliers)):
         raise MacsError(f"The outliers are the ID set itself, {wanted.id}; name images that belong to no class.")
     return wanted
@@ -234,16 +238,21 @@ def _train(
     }
     kept = next(epoch.epoch for epoch in history if epoch.kept)
     which = f", with the weights of epoch {kept} of {len(history)}" if recipe.keep == "best" else ""
-    command = measuring(folder.path, wanted.id, data)
+    command = measuring(folder.path, wanted, data)
     show(f"The run is in {folder.path}{which}; measure it with: {command}", value, as_json)
 
 
-def measuring(run: Path, id: str, data: Path | None) -> str:
+def measuring(run: Path, wanted: TrainingOptions, data: Path | None) -> str:
     """The command that measures a run: with OOD sets on disk that suit its ID set, else with a folder of the user's."""
     from macs.data.loading import Place, available
 
+    id = wanted.id
     sets = ood_sets_for(id, data)[:3] if id in available() else []
     words = ["macs", "evaluate", str(run), "--ood", *(sets or ["FOLDER_OF_UNKNOWN_IMAGES"])]
     words += ["--id", "FOLDER_OF_OTHER_KNOWN_IMAGES"] if Place(id).undivided else []
+    # The user's own code is only imported if the command names it.
+    words += ["--id", id] if ":" in id and Place(id).kind == "dataset" else []
+    words += ["--net", wanted.net] if ":" in wanted.net else []
+    words += ["--score", "msp"] if ":" in wanted.method else []
     words += ["--data", str(data)] if data is not None and sets else []
     return shlex.join(words)

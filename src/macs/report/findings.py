@@ -115,5 +115,7 @@ def read_training(folder: Path) -> TrainingRecord:
     from macs.training.runs import RunFolder
 
     spec, epochs = RunFolder(folder).spec, RunFolder(folder).epochs()
+    if ":" in spec.method:  # the user's own, which is not imported because a file names it
+        return TrainingRecord(spec, None, None, epochs)
     method = methods.build(spec.method, spec.recipe.options)
     return TrainingRecord(spec, getattr(method, "margin", None), method.gap_limit, epochs)

@@ -178,6 +178,16 @@ def is_from_library(net: str) -> bool:
     return "/" in net and ":" not in net
 
 
+def refuse_unnamed(file: str | Path, option: str, name: str) -> None:
+    """Refuse code that a file names, as module:Name, and the user does not: to import it is to run it."""
+    from macs.data.loading import Place
+
+    if ":" in name and (option in ("--net", "--method") or Place(name).kind == "dataset"):
+        raise MacsError(
+            f"{file} names code of your own, {name}, which is only imported if you name it too; add {option} {name}."
+        )
+
+
 def is_record(values: Mapping[str, Any]) -> bool:
     """Whether these are the tables of a TrainingSpec rather than flat options."""
     return isinstance(values.get("data"), dict) and isinstance(values.get("recipe"), dict)

@@ -8,7 +8,7 @@ from macs.core.errors import MacsError
 from macs.data.loading import Place
 from macs.data.preparation import DEFAULT, Preparation
 from macs.data.spec import MEMORY
-from macs.training.options import is_from_library, preparation_named
+from macs.training.options import is_from_library, preparation_named, refuse_unnamed
 from macs.training.runs import RunFolder
 from macs.training.spec import TrainingSpec
 
@@ -31,8 +31,9 @@ class Trained:
 
     @property
     def trained_on(self) -> str | None:
-        """The ID set of its run."""
-        return None if self.spec is None else self.spec.train.source
+        """The ID set of its run; None if that is code that only the run's record names."""
+        source = None if self.spec is None else self.spec.train.source
+        return None if source and source != self.id and ":" in source and Place(source).kind == "dataset" else source
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -46,7 +47,14 @@ class Trained:
         """The score that its method's authors use for detection."""
         from macs import methods
 
-        return "msp" if self.spec is None else methods.build(self.spec.method, self.spec.recipe.options).score
+        if self.spec is None:
+            return "msp"
+        if ":" in self.spec.method:
+            raise MacsError(
+                f"The run was trained by a method of your own, {self.spec.method}, which is not imported because the "
+                "run's record names it; choose a score with --score."
+            )
+        return methods.build(self.spec.method, self.spec.recipe.options).score
 
     def network(self, classes: int | None = None) -> "nn.Module":
         """The network, on the best device."""
@@ -87,6 +95,10 @@ def open_trained(
     spec = folder.finished_spec()
     if id is None and spec.train.source == MEMORY:
         raise MacsError(f"The network in {run} was trained on images in memory; name ID images with {images}.")
+    if net is None:
+        refuse_unnamed(folder.recipe_file, "--net", spec.net)
+    if id is None:
+        refuse_unnamed(folder.recipe_file, images, spec.train.source)
     return Trained(
         net or spec.net,
         checkpoint or folder.net_file,

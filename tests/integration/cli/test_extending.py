@@ -135,12 +135,13 @@ def test_every_kind_of_part_is_one_file_outside_the_package(tmp_path: Path) -> A
     np.save(work / "greys.npy", greys)
     score = "--score central:Centroid --score.unit 4"
     own = "--detector d.safetensors --net average:Average --score central:Centroid"
-    measure = f"evaluate run --ood greys.npy {score} --metrics gap:median_gap"
+    run = "run --net average:Average"
+    measure = f"evaluate {run} --id colours:colours --ood greys.npy {score} --metrics gap:median_gap"
     commands = {
         "checked": "data check colours:colours --json",
         "trained": "finetune --id colours:colours --outliers greys.npy --net average:Average --method levelling:Level "
         "--options.height 2 --epochs 1 --batch-in 30 --run run --json",
-        "calibrated": f"calibrate run {score} --keep 0.9 --out d.safetensors",
+        "calibrated": f"calibrate {run} --images colours:colours {score} --keep 0.9 --out d.safetensors",
         "told": f"predict greys.npy {own} --format told:write_sentences",
         "written": f"predict greys.npy {own} --format told:write_sentences --out verdicts",
         "measured": f"{measure} --precision float32 --json",

@@ -15,6 +15,7 @@ import torch
 from command import refused, run
 from macs import nets
 from macs.cli.train import finetuning_from, measuring
+from macs.training.options import TrainingOptions
 from macs.training.recipe import FROM_LIBRARY, Recipe
 from macs.training.runs import RunFolder
 from tiny import STRIPES, noise, save, stripes
@@ -172,15 +173,20 @@ def test_a_mistake_in_a_sweep_gets_one_sentence_before_the_data_is_looked_for(
 def test_the_command_that_is_recommended_fits_the_data(
     mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = measuring(tmp_path / "a run", "digits", None)
+    line = measuring(tmp_path / "a run", TrainingOptions(id="digits"), None)
     words = shlex.split(line)
     assert words[:4] == ["macs", "evaluate", str(tmp_path / "a run"), "--ood"]
     assert len(words) > 4 and all(name.startswith("digits-") for name in words[4:])
-    assert measuring(Path("r"), "cifar10", tmp_path) == "macs evaluate r --ood FOLDER_OF_UNKNOWN_IMAGES"
+    assert (
+        measuring(Path("r"), TrainingOptions(id="cifar10"), tmp_path)
+        == "macs evaluate r --ood FOLDER_OF_UNKNOWN_IMAGES"
+    )
     own = "macs evaluate r --ood FOLDER_OF_UNKNOWN_IMAGES"
-    assert measuring(Path("r"), str(mine), None) == f"{own} --id FOLDER_OF_OTHER_KNOWN_IMAGES"
+    assert measuring(Path("r"), TrainingOptions(id=str(mine)), None) == f"{own} --id FOLDER_OF_OTHER_KNOWN_IMAGES"
     (tmp_path / "divided/test").mkdir(parents=True)
-    assert measuring(Path("r"), str(tmp_path / "divided"), None) == own
+    assert measuring(Path("r"), TrainingOptions(id=str(tmp_path / "divided")), None) == own
+    code = TrainingOptions(id="mine:images", net="mine:Net", method="mine:Method")
+    assert measuring(Path("r"), code, None) == f"{own} --id mine:images --net mine:Net --score msp"
 
 
 def test_a_run_on_the_folder_above_stays_in_runs(

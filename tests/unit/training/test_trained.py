@@ -1,11 +1,20 @@
 """One way to a trained network: a run folder, parts of which may be given otherwise, or all its parts."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from macs.cli.train import FinetuneOptions, finetuning_from, wanted_from
 from macs.core.errors import MacsError
+from macs.data.preparation import Preparation
+from macs.data.spec import DataSpec
+from macs.report.findings import read_training
+from macs.training.options import PRETRAINING_OPTIONS, TrainingOptions
+from macs.training.recipe import Recipe
+from macs.training.spec import Start, TrainingSpec
 from macs.training.trained import open_trained
 
 
@@ -18,3 +27,60 @@ def test_without_a_run_every_part_is_given(tmp_path: Path) -> None:
             open_trained(None, **{**parts, missing: None}, images="--images")
     with pytest.raises(MacsError, match="size must be at least 1"):
         open_trained(None, **parts, size=0)
+
+
+@pytest.fixture
+def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The run of a stranger, whose record names a module of the working folder; importing it leaves a trace."""
+    (tmp_path / "sly.py").write_text("open('imported', 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    spec = TrainingSpec(
+        train=DataSpec("sly:images", "train", images=10, fingerprint="a"),
+        outliers=None,
+        net="sly:Net",
+        classes=("0", "1"),
+        preparation=Preparation(size=16),
+        start=Start("random", "b", 0),
+        method="sly:Method",
+        recipe=Recipe(batch_out=0),
+    )
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.toml").write_text(spec.to_toml())
+    (run / "net.safetensors").write_bytes(b"")
+    return run
+
+
+def test_what_only_a_runs_record_names_is_not_imported(strangers: Path) -> None:
+    with pytest.raises(MacsError, match=r"run/recipe\.toml names code of your own, sly:Net, .* add --net sly:Net\."):
+        open_trained(strangers)
+    with pytest.raises(MacsError, match=r"sly:images, .* add --images sly:images\."):
+        open_trained(strangers, net="wrn-10-1", images="--images")
+    trained = open_trained(strangers, net="wrn-10-1", id="digits")
+    assert trained.trained_on is None  # nor are its training images read
+    with pytest.raises(MacsError, match=r"a method of your own, sly:Method, .* choose a score with --score"):
+        assert trained.score
+    (strangers / "metrics.jsonl").write_text("")
+    assert read_training(strangers).limit is None
+    assert not (strangers.parent / "imported").exists()
+
+
+def test_what_is_named_twice_is_used(strangers: Path) -> None:
+    trained = open_trained(strangers, net="sly:Net", id="sly:images")
+    assert (trained.net, trained.id, trained.trained_on) == ("sly:Net", "sly:images", "sly:images")
+
+
+@pytest.mark.parametrize("option", ["net", "method", "id", "outliers"])
+@pytest.mark.parametrize("command", [finetuning_from, partial(wanted_from, PRETRAINING_OPTIONS)])
+def test_what_only_a_recipe_names_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, command: Callable[..., TrainingOptions]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sly.py").write_text("open('imported', 'w')\n")
+    (tmp_path / "r.toml").write_text(f"{option} = 'sly:Part'\n")
+    given: Any = FinetuneOptions
+    with pytest.raises(MacsError, match=rf"^r\.toml names code of your own, sly:Part, .*; add --{option} sly:Part\.$"):
+        command(Path("r.toml"), given())
+    named = command(Path("r.toml"), given(**{option: "sly:Part"}))
+    assert getattr(named, option) == "sly:Part"
+    assert not (tmp_path / "imported").exists()
