@@ -53,6 +53,8 @@ STATES += [
     "bad/number.pt",
     "bad/none.pt",
     "bad/nothing.pt",
+    "bad/swelling.pt",
+    "bad/bomb.pt",
 ]
 
 EVALUATE = ("evaluate", "--net", "wrn-10-1", "--id", "mine", "--size", "16", "--ood", "unknown", "--checkpoint")

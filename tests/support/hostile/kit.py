@@ -1,5 +1,6 @@
 """What lines of Python in the cases may name: the package, tiny images, a network, a detector."""
 
+import io
 import os
 import pickle
 import struct
@@ -20,7 +21,7 @@ from tiny import STRIPES, noise, stripes
 
 __all__ = ["NET", "STRIPES", "Detector", "Image", "ImageSet", "Path", "Recipe", "images", "load_file", "losses", "macs"]
 __all__ += ["metrics", "net", "nets", "noise", "np", "os", "pickle", "save_file", "stripes", "struct", "sys", "torch"]
-__all__ += ["Protocol", "TrainingOptions", "zipfile"]
+__all__ += ["Protocol", "TrainingOptions", "io", "zipfile"]
 
 NET = "wrn-10-1"
 

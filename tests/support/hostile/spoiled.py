@@ -65,6 +65,10 @@ class Trap:
     def __reduce__(self):
         return os.mkdir, ("pwned",)
 
+class Swelling:
+    def __reduce__(self):
+        return bytearray, (10**12,)
+
 class Foreign:
     pass
 
@@ -99,6 +103,12 @@ for name, content in {
     "other-net": torch.nn.Linear(2, 2).state_dict(),
 }.items():
     torch.save(content, f"bad/{name}.pt")
+torch.save({"x": Swelling()}, "bad/swelling.pt")
+torch.jit.script(torch.nn.Linear(2, 2)).save("bad/torchscript.pt")
+torch.save({"x": torch.zeros(2**24)}, plain := io.BytesIO())  # more than a call may write
+with zipfile.ZipFile(plain) as zeros, zipfile.ZipFile("bad/bomb.pt", "w", zipfile.ZIP_DEFLATED) as bomb:
+    for name in zeros.namelist():
+        bomb.writestr(name, zeros.read(name))
 Path("bad/pickle.pt").write_bytes(pickle.dumps({"x": Trap()}))
 Path("bad/protocol0.pt").write_bytes(b"cos\\nmkdir\\n(S'pwned'\\ntR.")
 Path("bad/random.pt").write_bytes(np.random.default_rng(0).bytes(5000))
