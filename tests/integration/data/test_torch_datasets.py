@@ -37,5 +37,5 @@ def test_a_function_of_the_split_is_a_data_name_that_can_be_loaded_again(
     small = ["--net", "wrn-10-1", "--epochs", "1", "--batch-in", "4", "--batch-out", "4", "--size", "8", "--json"]
     run("finetune", "--id", "own_pets:pets", "--outliers", "digits", *small, "--run", tmp_path / "run")
     capsys.readouterr()
-    run("evaluate", tmp_path / "run", "--ood", "digits", "--json")
+    run("evaluate", tmp_path / "run", "--id", "own_pets:pets", "--ood", "digits", "--json")
     assert json.loads(capsys.readouterr().out)["id"]["images"] == 6
