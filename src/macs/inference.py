@@ -76,11 +76,12 @@ def outputs_of(
     doing: str = "scoring",
     progress: bool = False,
 ) -> Iterator[Outputs]:
-    """One pass over a set, or over uint8 batches N x H x W x 3, batch by batch."""
+    """One pass over a set, prepared as the network expects it, or over uint8 batches N x H x W x 3, batch by batch."""
     if not isinstance(images, ImageSet):
         with inference(net, precision, features) as run:
             yield from map(run, images)
         return
+    images = nets.prepared_for(net, images)
     if log.isEnabledFor(logging.INFO):
         log.info("%s runs %s", nets.name_of(net), explained(device_of(net), precision))
     with timed(log, f"{doing} {images.name}, {len(images):,} images,"), inference(net, precision, features) as run:

@@ -120,7 +120,7 @@ def readable(pictures: FilePictures, where: object, progress: Progress | None = 
 class PicturePixels:
     """Prepared pictures: decoded once and kept if they take little memory, otherwise decoded on each access.
 
-    `picture` gives an original, for training transforms that crop from it.
+    `picture` gives an original, for training transforms that crop from it; `prepared` prepares all originals anew.
     """
 
     def __init__(self, pictures: Pictures, preparation: Preparation, progress: Progress | None = None) -> None:
@@ -142,3 +142,6 @@ class PicturePixels:
 
     def picture(self, i: int) -> Image.Image:
         return self.pictures[i]
+
+    def prepared(self, preparation: Preparation) -> PicturePixels:
+        return PicturePixels(self.pictures, preparation)

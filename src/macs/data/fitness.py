@@ -8,7 +8,6 @@ from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.data.imageset import ImageSet
 from macs.data.loading import Place
-from macs.data.preparation import Preparation
 
 SHOWN = 10  # names of classes that a message lists
 
@@ -42,20 +41,6 @@ def warn_of_guessing(accuracy: float | None, classes: int, images: str) -> None:
             f"The network is right on {accuracy:.1%} of {images}, where guessing among {classes} classes gives "
             f"{1 / classes:.1%}; check its training, its weights and the order of the classes before you rely on it."
         )
-
-
-def warn_of_preparation(images: ImageSet, wanted: Preparation | None) -> None:
-    """Warn of images that have the network's size but were not prepared as it expects."""
-    actual = images.preparation
-    if wanted is not None and actual is not None and actual.size == wanted.size and actual != wanted.geometry:
-        warn(
-            f"{images.name} was not prepared as the network expects: the shorter side resized to "
-            f"{_resizing(actual)} instead of {_resizing(wanted)}; load it with preparation=net.preparation."
-        )
-
-
-def _resizing(preparation: Preparation) -> str:
-    return f"{preparation.resize} ({preparation.interpolation}{', from a draft' if preparation.draft else ''})"
 
 
 def refuse_seen(images: ImageSet, trained_on: str) -> None:

@@ -20,7 +20,7 @@ from macs.data.fingerprint import fingerprint, short_hash
 from macs.data.folder import images_under, labels_by_folder
 from macs.data.hf_datasets import PREFIX, HFPictures, image_column, label_column, open_hf, read_labels, split_of
 from macs.data.lists import ImageList
-from macs.data.pixels import Pixels, Resized, Subset, check_images
+from macs.data.pixels import Pixels, Subset, check_images, prepared
 from macs.data.preparation import Preparation, preparation_from
 from macs.data.spec import IN_MEMORY, DataSpec, Part
 from macs.data.torch_datasets import DatasetPictures, listed_classes
@@ -89,7 +89,8 @@ class ImageSet:
     ) -> ImageSet:
         """Every image below a folder, in sorted order: shorter side resized to `size` (32), centre cropped.
 
-        `preparation=net.preparation`, instead of `size`, prepares the images as a network expects them.
+        `preparation=net.preparation`, instead of `size`, prepares the images as a network expects them. A network with
+        another preparation that is given this set prepares the files again.
 
         The folders directly inside it name the classes, as for torchvision's ImageFolder; there are no labels if there
         are no such folders, or if `labelled` is False. Small folders are decoded now, larger ones as they are used.
@@ -279,17 +280,22 @@ class ImageSet:
         )
 
     def resized(self, to: int | Preparation) -> ImageSet:
-        """The same images at another size, resized as they are read; the set itself if it has that size."""
+        """The same images at another size, or as a network with this preparation expects them.
+
+        Pictures are prepared again from their source. Images that came as pixels and have the size already stay as they
+        are: they count as prepared.
+        """
         preparation = to if isinstance(to, Preparation) else Preparation(to)
-        return self if preparation.size == self.size else self.prepared(preparation)
+        same_size = preparation.size == self.size
+        stays = same_size and (self.preparation is None or not isinstance(to, Preparation))
+        return self if stays else self.prepared(preparation)
 
     def prepared(self, preparation: Preparation) -> ImageSet:
-        """The same images in another preparation, applied as they are read; the set itself if it already has it."""
+        """The same images in another preparation, from their original pictures; the set itself if it already has it."""
         wanted = preparation.geometry
         if self.preparation == wanted:
             return self
-        pixels = Resized(self.pixels, wanted) if wanted.changes(self.size) else self.pixels
-        return replace(self, pixels=pixels, preparation=wanted)
+        return replace(self, pixels=prepared(self.pixels, wanted), preparation=wanted)
 
 
 def require_images(images: object, what: str) -> ImageSet:

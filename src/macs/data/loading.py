@@ -193,7 +193,7 @@ def _load(
                 f"Cannot load {path}: give a folder of images, a list (.txt), a .npy file or the name of a dataset."
             )
         log.info("%s is the file %s", place.spec, path.absolute())
-        return ImageSet(path.name, read_npy(path)).prepared(preparation)
+        return ImageSet(path.name, read_npy(path)).resized(preparation)
     if place.kind == "folder":
         folder = place.folder(split)
         log.info("%s is the folder %s", place.spec, folder.absolute())

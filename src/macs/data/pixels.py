@@ -1,7 +1,7 @@
 """Sources of pixels: objects that return uint8 images, N x H x W x 3, for a slice or an index array.
 
 A numpy array is one. The classes here wrap a file or another source and copy nothing until they are indexed. A source
-of prepared images may still have the original pictures: `picture` returns one of them.
+of prepared images may still have the original pictures: `picture` returns one of them, `prepared` prepares them anew.
 """
 
 from __future__ import annotations
@@ -43,6 +43,14 @@ def picture(pixels: Pixels, i: int) -> Image.Image:
         original: Image.Image = pixels.picture(i)
         return original
     return Image.fromarray(pixels[i : i + 1][0])
+
+
+def prepared(pixels: Pixels, preparation: Preparation) -> Pixels:
+    """The images in another preparation, from the original pictures if their source still has them."""
+    if hasattr(pixels, "prepared"):
+        anew: Pixels = pixels.prepared(preparation)
+        return anew
+    return Resized(pixels, preparation) if preparation.changes(pixels.shape[1]) else pixels
 
 
 def check_images(where: object, pixels: Pixels) -> None:
@@ -124,6 +132,9 @@ class Subset:
     def picture(self, i: int) -> Image.Image:
         return picture(self.source, int(self.index[i]))
 
+    def prepared(self, preparation: Preparation) -> Pixels:
+        return Subset(prepared(self.source, preparation), self.index)
+
 
 class Joined:
     """Several sources one after the other: ImageNet-32 comes in ten files, and concatenating them would copy all."""
@@ -153,6 +164,9 @@ class Joined:
         number = int(np.searchsorted(self.ends, i, side="right"))
         return picture(self.parts[number], i - int(self.ends[number]) + len(self.parts[number]))
 
+    def prepared(self, preparation: Preparation) -> Pixels:
+        return Joined([prepared(part, preparation) for part in self.parts])
+
 
 class Resized:
     """Images of another source, prepared as pictures from a folder are."""
@@ -178,3 +192,6 @@ class Resized:
 
     def picture(self, i: int) -> Image.Image:
         return picture(self.source, i)
+
+    def prepared(self, preparation: Preparation) -> Pixels:
+        return prepared(self.source, preparation)

@@ -17,7 +17,7 @@ from macs.core.devices import device_of, explained
 from macs.core.errors import MacsError, first_line
 from macs.data import ImageSet
 from macs.data.fingerprint import same_pixels
-from macs.data.fitness import few, same_classes, warn_of_guessing, warn_of_preparation
+from macs.data.fitness import few, same_classes, warn_of_guessing
 from macs.data.imageset import require_images, require_sets
 from macs.data.preparation import DEFAULT, Preparation
 from macs.detector.calibration import Calibration, calibrate, share_to_keep
@@ -129,6 +129,7 @@ class Detector(Judge):
         The rule is in macs/detector/choosing.py. Without `candidates`, all scores and a few sums are compared.
         """
         _id_images(train, require_images(held_out, "held-out images"))
+        held_out = nets.prepared_for(self.net, held_out)  # kinds of unknown images are made of these
         score, choice = choose(
             self.net,
             train,
@@ -159,7 +160,7 @@ class Detector(Judge):
         finds one threshold for each predicted class.
         """
         share_to_keep(keep)
-        validation = require_images(validation, "calibration images")
+        validation = nets.prepared_for(self.net, require_images(validation, "calibration images"))
         outliers = require_sets({} if outliers is None else outliers, "outliers")
         check = None if check is None else require_images(check, "images to check on")
         if not self.score.fitted:
@@ -176,7 +177,6 @@ class Detector(Judge):
             bound = self.score.fit(scores.last_layer(self.net, validation))
             return replace(self, score=bound).calibrate(validation, keep, per_class, outliers, check, progress)
         classes = self._class_names(validation)
-        warn_of_preparation(validation, nets.preparation_of(self.net))
         answers = self.ask(validation, progress)
         reference = Reference.of(answers, len(classes), per_class)
         record = calibrate(

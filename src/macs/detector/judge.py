@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from fractions import Fraction
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from macs.answers import joined
 from macs.core.console import timed
 from macs.core.errors import MacsError
+from macs.core.files import kind_of, user_path
 from macs.data.fitness import same_classes, warn_of_guessing
 from macs.data.imageset import ImageSet, as_array
 from macs.data.pixels import Resized
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from macs.detector.verdicts import Prediction
 
 log = logging.getLogger(__name__)
+Images = ImageSet | NDArray[np.uint8] | Any  # in any of the forms that `predict` lists
 Ask = Callable[[NDArray[np.uint8]], RankedAnswers]  # raw pixels N x size x size x 3 -> one answer per image
 
 
@@ -64,17 +66,20 @@ class Judge:
 
     def predict(
         self,
-        images: ImageSet | NDArray[np.uint8],
+        images: Images,
         *,
         threshold: float | None = None,
         fdr: float | None = None,
         progress: bool = False,
     ) -> Verdicts:
-        """Class, confidence, p-value and verdict for a set, an array N x H x W x 3, or one image H x W x 3, all uint8.
+        """Class, confidence, p-value and verdict for each image.
 
-        Images of another size are resized and cropped as files are. `threshold` overrides the calibrated one. With
-        `fdr`, verdicts are made by p-values instead: of the images called OOD, the expected share that are in truth ID
-        is at most `fdr`.
+        `images` is an ImageSet, a uint8 array N x H x W x 3 or H x W x 3, a PIL image, the path of a file or a folder,
+        a list of images or of files, or a map-style dataset or DataLoader of PIL images. All are prepared as
+        `preparation` says; only arrays of the network's size count as prepared.
+
+        `threshold` overrides the calibrated one. With `fdr`, verdicts are made by p-values instead: of the images
+        called OOD, the expected share that are in truth ID is at most `fdr`.
         """
         tau = self.thresholds(threshold)
         check_promise(self.calibrated, threshold, fdr)
@@ -161,10 +166,12 @@ def check_promise(record: Calibration, threshold: float | None, fdr: float | Non
         )
 
 
-def prepared(images: ImageSet | NDArray[np.uint8], preparation: Preparation) -> ImageSet:
-    """One image or several, of any height and width, as a set of squares of the network's size."""
+def prepared(images: Images, preparation: Preparation) -> ImageSet:
+    """Images in any form as a set of squares of the network's size; an array of this size counts as prepared."""
     if isinstance(images, ImageSet):
         return images.resized(preparation)
+    if pictures := _pictures(images, preparation):
+        return pictures
     array = as_array(images, "The images")
     stack = array[None] if array.ndim == 3 else array
     if stack.dtype != np.uint8 or stack.ndim != 4 or stack.shape[3] != 3 or 0 in stack.shape:
@@ -174,3 +181,26 @@ def prepared(images: ImageSet | NDArray[np.uint8], preparation: Preparation) -> 
         )
     size = preparation.size
     return ImageSet("images", stack if stack.shape[1:3] == (size, size) else Resized(stack, preparation))
+
+
+def _pictures(images: Any, preparation: Preparation) -> ImageSet | None:
+    """The set of a path, a PIL image, a list of either, a DataLoader or its dataset; None for arrays."""
+    from PIL import Image
+
+    several = [images] if isinstance(images, str | Path | Image.Image) else images
+    if isinstance(several, list | tuple):
+        if several and all(isinstance(each, str | Path) for each in several):
+            if len(several) == 1 and kind_of(user_path(several[0])) == "a folder":
+                return ImageSet.from_folder(several[0], labelled=False, preparation=preparation)
+            return ImageSet.from_files(several, preparation=preparation)
+        dataset = several if several and all(isinstance(each, Image.Image) for each in several) else None
+    elif hasattr(images, "sampler"):  # a DataLoader
+        if type(images.sampler).__name__ != "SequentialSampler":
+            raise MacsError("A DataLoader that shuffles or samples gives images in no fixed order; give its dataset.")
+        dataset = images.dataset
+    else:
+        map_style = hasattr(images, "__getitem__") and not hasattr(images, "shape")
+        dataset = images if map_style else None
+    if dataset is None:
+        return None
+    return ImageSet.from_dataset(dataset, name="images", labelled=False, preparation=preparation)

@@ -141,6 +141,9 @@ def _rows(path: Path) -> Iterator[Item]:
 
 
 def _row(images: Pixels, i: int, preparation: Preparation) -> NDArray[np.uint8]:
+    if images.shape[1:3] == (preparation.size, preparation.size):  # counts as prepared, as in `predict`
+        row: NDArray[np.uint8] = images[i : i + 1][0]
+        return row
     return preparation(picture(images, i))
 
 

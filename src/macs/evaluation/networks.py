@@ -78,6 +78,8 @@ def evaluate_scores(
     check_fit_images(fit_images)
     nets.require_net(net)
     check_sets(test, ood)
+    test = nets.prepared_for(net, test)
+    ood = {name: nets.prepared_for(net, images, like=test) for name, images in ood.items()}
     wanted = scores if isinstance(scores, Mapping) else by_name(scores or available())
     fit = fit_all(
         wanted, net, test, train, held_out, limit=fit_images, seed=protocol.seed, precision=precision, progress=progress

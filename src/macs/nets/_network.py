@@ -94,7 +94,7 @@ class Net(nn.Module):
         super().__init__()
         self.name, self.classes = name, int(classes)
         self.normalise = Normalise()
-        self._geometry = DEFAULT
+        self._geometry: Preparation | None = None  # not declared yet: the images of the first use decide
 
     @property
     def preparation(self) -> Preparation:
@@ -104,7 +104,7 @@ class Net(nn.Module):
             raise MacsError(
                 f"The normalisation of this {self.name} was replaced by {kind}; make it a nets.Normalise(...)."
             )
-        return self._geometry.normalised(self.normalise.values)
+        return (self._geometry or DEFAULT).normalised(self.normalise.values)
 
     @preparation.setter
     def preparation(self, preparation: Preparation) -> None:
@@ -175,6 +175,24 @@ def preparation_of(net: nn.Module) -> Preparation | None:
         return net.preparation
     declared = getattr(net, "preparation", None)
     return declared if isinstance(declared, Preparation) else None
+
+
+def set_geometry(net: nn.Module, preparation: Preparation) -> None:
+    """Let one of our networks take images of this preparation, with its own mean and std; leave a user's own alone."""
+    if isinstance(net, Net):
+        net.preparation = preparation.normalised(net.preparation.normalisation)
+
+
+def prepared_for(net: nn.Module, images: ImageSet, like: ImageSet | None = None) -> ImageSet:
+    """The images as a network expects them, prepared again from their source if they were prepared in another way.
+
+    If the network declares no preparation, it takes images as they are; pictures are then prepared as those of `like`.
+    """
+    undeclared = isinstance(net, Net) and net._geometry is None
+    wanted = None if undeclared else preparation_of(net)
+    if wanted is None and like is not None and images.preparation is not None:
+        wanted = like.preparation or Preparation(like.size)
+    return images if wanted is None else images.resized(wanted)
 
 
 def preparation_for(net: nn.Module, images: ImageSet) -> Preparation:

@@ -60,7 +60,7 @@ def fit_all(
             raise MacsError(f"Scores that are fitted need {what}: {error}") from None
         if fetched_images is test:
             raise MacsError(f"Scores are never fitted to the test images {test.name}; give {what}.")
-        return fetched_images
+        return None if fetched_images is None else nets.prepared_for(net, fetched_images, like=test)
 
     @cache
     def layer() -> Known:
@@ -125,9 +125,9 @@ def know(
     if train is None:
         if held_out is None:
             raise MacsError("There are neither training images nor held-out images to fit a score to; give some.")
-        known = last_layer(net, held_out)
+        known = last_layer(net, nets.prepared_for(net, held_out))
     else:
-        images = _drawn(train, limit, seed)
+        images = nets.prepared_for(net, _drawn(train, limit, seed))
         known = last_layer(net, images)
         outputs = _outputs(net, images, precision, progress)
         known = replace(
@@ -162,7 +162,7 @@ def _outputs(net: nn.Module, images: ImageSet, precision: str, progress: bool) -
 
 @torch.no_grad()
 def last_layer(net: nn.Module, images: ImageSet) -> Known:
-    """The last layer alone, for scores that need no training images; a few images are used to find it."""
+    """The last layer alone, for scores that need no training images; a few images, prepared for it, find it."""
     pixels = to_float(torch.from_numpy(np.array(images.pixels[:FEW])), device_of(net))
     was_training = net.training
     try:

@@ -45,7 +45,7 @@ class Pixels:
     pixels: NDArray[np.uint8]
 
     def read(self, served: Served, most_pixels: int) -> NDArray[np.uint8]:
-        if self.pixels.shape[:2] == (served.size, served.size) and not served.runtime.preparation.changes(served.size):
+        if self.pixels.shape[:2] == (served.size, served.size):  # counts as prepared, as in `predict`
             return self.pixels
         return served.runtime.preparation(Image.fromarray(self.pixels))
 

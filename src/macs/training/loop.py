@@ -135,8 +135,7 @@ def _train(
     on_epoch: OnEpoch | None = None,
 ) -> list[Epoch]:
     nets.require_net(net)
-    train = require_images(train, "training images")
-    outliers = None if outliers is None else require_images(outliers, "outliers")
+    train, outliers, held_out = _prepared(net, train, outliers, held_out)
     if not method.needs_outliers:
         outliers, recipe = None, replace(recipe, batch_out=0)
     check_fitness(net, train, outliers, recipe, method)
@@ -203,6 +202,23 @@ def _train(
     return history
 
 
+def _prepared(
+    net: nn.Module, train: ImageSet, outliers: ImageSet | None, held_out: HeldOut
+) -> tuple[ImageSet, ImageSet | None, HeldOut]:
+    """All images of a training, prepared as the network or, if it declares nothing, as the training images."""
+    train = nets.prepared_for(net, require_images(train, "training images"))
+
+    def alike(images: ImageSet | None, what: str) -> ImageSet | None:
+        return None if images is None else nets.prepared_for(net, require_images(images, what), like=train)
+
+    validation, unknown = held_out
+    return (
+        train,
+        alike(outliers, "outliers"),
+        (alike(validation, "validation images"), alike(unknown, "validation outliers")),
+    )
+
+
 def seed_of(seed: int, epoch: int, rank: int) -> int:
     """The seed of torch's random numbers in an epoch: dropout differs between processes that train together."""
     key = [seed, epoch, rank] if rank else [seed, epoch]
@@ -213,6 +229,5 @@ def _adapt(net: nn.Module, train: ImageSet, recipe: Recipe) -> None:
     """Give a network the dropout of the recipe, the preparation of its images, and a fast layout of its weights."""
     if recipe.dropout is not None:
         nets.set_dropout(net, recipe.dropout, train.size)
-    if isinstance(net, nets.Net):
-        net.preparation = nets.preparation_for(net, train)
+    nets.set_geometry(net, nets.preparation_for(net, train))
     channels_last(net)

@@ -130,9 +130,10 @@ class TrainingOptions:
 
     def starting_net(self, classes: int) -> "nn.Module":
         """The network that the training starts from."""
+        from macs import nets
         from macs.training.sources import starting_net
 
-        return starting_net(
+        net = starting_net(
             self.net,
             classes,
             checkpoint=self.checkpoint,
@@ -141,6 +142,8 @@ class TrainingOptions:
             normalisation=self.normalisation or None,
             preparation=self.preparation if is_from_library(self.net) else None,
         )
+        nets.set_geometry(net, self.preparation)
+        return net
 
     def unverified(self) -> TrainingSpec:
         """A spec without hashes, from names alone, as older runs recorded them."""
@@ -164,12 +167,11 @@ FROM_LIBRARY_OPTIONS = TrainingOptions(recipe=FROM_LIBRARY)
 def preparation_named(net: str, checkpoint: str | Path, size: int | None) -> Preparation:
     """How images are prepared for a network that is known by its name, and perhaps by a checkpoint.
 
-    Another library's network brings its own preparation, adjusted to the size if one is given.
+    It is the one in the checkpoint's file, or else the usual one of such a network; a size, if given, adjusts it.
     """
-    if not is_from_library(net):
-        return preparation_from(size, None)
     from macs import nets
 
+    preparation_from(size, None)  # refuses a size out of bounds before a file is read
     return (nets.recorded_preparation(checkpoint) or nets.usual_preparation(net)).at_size(size)
 
 

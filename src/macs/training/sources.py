@@ -89,7 +89,9 @@ def load_start(spec: TrainingSpec, held: Held) -> nn.Module:
     """The network that a training starts from: a copy of one that is held, else built and loaded again."""
     start = spec.start
     if start.weights in held.nets:
-        return copy.deepcopy(held.nets[start.weights])
+        net = copy.deepcopy(held.nets[start.weights])
+        nets.set_geometry(net, spec.preparation)
+        return net
     if start.source == MEMORY:
         raise MacsError(
             f"The training started from weights in memory (hash {start.weights}) that are not in a file; save them "

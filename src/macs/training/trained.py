@@ -63,6 +63,7 @@ class Trained:
 
         preparation = self.preparation if is_from_library(self.net) else None
         network = nets.load(self.checkpoint, self.net, classes, None, self.normalisation, preparation)
+        nets.set_geometry(network, self.preparation)
         return network.to(best_device())
 
     def network_for(self, images: "ImageSet") -> "nn.Module":

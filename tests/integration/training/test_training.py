@@ -29,7 +29,7 @@ from macs.training.options import METHODS
 from macs.training.recipe import PRETRAINING
 from macs.training.runs import RunFolder
 from short_training import SHORT, TwoLayers, same, small_net, weights
-from tiny import noise, stripes
+from tiny import noise, save, stripes
 
 
 def test_pretraining_learns_the_classes(known: ImageSet, known_test: ImageSet, outliers: ImageSet) -> None:
@@ -252,3 +252,28 @@ def test_a_network_takes_on_the_preparation_of_its_training_images(known: ImageS
     recipe = replace(PRETRAINING, epochs=1, batch_in=32, augment="resized-crop")
     macs.pretrain(net, known.prepared(preparation), recipe=recipe, run=tmp_path / "run", progress=False)
     assert net.preparation == preparation.normalised(normalisation) == nets.load(tmp_path / "run").preparation
+
+
+def test_files_are_prepared_again_for_a_network_that_expects_other_pixels(tmp_path: Path) -> None:
+    preparation = nets.Preparation(12, 14, "bicubic")
+    folders = [save(images, tmp_path / images.name) for images in (stripes(40, 1, size=20), noise(40, 2, size=30))]
+    hashes = set()
+    forms: tuple[dict[str, Any], ...] = ({"preparation": preparation}, {}, {"size": 12})
+    for i, form in enumerate(forms):
+        net: Any = small_net()
+        net.preparation = preparation.normalised(net.preparation.normalisation)
+        known, outliers = (ImageSet.from_folder(folder, **form) for folder in folders)
+        macs.finetune(
+            net,
+            known,
+            outliers,
+            recipe=SHORT,
+            validation=known.subset([*range(9)]),
+            run=tmp_path / f"run{i}",
+            progress=False,
+        )
+        hashes.add(nets.weights_hash(net))
+        spec = RunFolder(tmp_path / f"run{i}").spec
+        assert net.preparation.geometry == spec.preparation.geometry == preparation
+        assert spec.train.load(preparation=preparation).size == 12
+    assert len(hashes) == 1

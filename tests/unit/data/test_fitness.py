@@ -1,15 +1,13 @@
 """Are a network and images fit for each other?"""
 
-import warnings
 from pathlib import Path
 
 import pytest
 
 from macs.core.errors import MacsError, MacsWarning
-from macs.data import ImageSet, Preparation, load
-from macs.data.fitness import refuse_seen, warn_of_preparation
+from macs.data import ImageSet, load
+from macs.data.fitness import refuse_seen
 from macs.data.loading import load_unseen
-from macs.data.preparation import NORMALISATIONS
 from official import images, write_png
 
 
@@ -38,15 +36,3 @@ def test_copies_of_training_images_are_pointed_out(photos: Path) -> None:
     (photos / "val/a/3.png").unlink()
     with pytest.raises(MacsError, match=r"The images of .*val are those of .*train"):
         refuse_seen(load(photos, "val"), str(photos))
-
-
-def test_images_that_were_prepared_otherwise_are_pointed_out(photos: Path) -> None:
-    wanted = Preparation(24, 28, "bicubic", *NORMALISATIONS["imagenet"])
-    with pytest.warns(MacsWarning, match=r"resized to 24 \(bilinear\) instead of 28 \(bicubic\)"):
-        warn_of_preparation(load(photos, "val", size=24), wanted)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_preparation(load(photos, "val", preparation=wanted), wanted)
-        warn_of_preparation(load(photos, "val", size=32), wanted)
-        warn_of_preparation(load(photos, "val", size=24), None)
-        warn_of_preparation(ImageSet.from_array(images(2, size=24)), wanted)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from macs import nets
 from macs.cli.train import FinetuneOptions, finetuning_from, wanted_from
 from macs.core.errors import MacsError
 from macs.data.preparation import Preparation
@@ -19,6 +20,7 @@ from macs.training.trained import open_trained
 
 
 def test_without_a_run_every_part_is_given(tmp_path: Path) -> None:
+    (tmp_path / "x.pt").touch()
     parts: Any = {"net": "wrn-10-1", "checkpoint": tmp_path / "x.pt", "id": "digits"}
     found = open_trained(None, **parts)
     assert (found.preparation.size, found.score, found.spec, found.trained_on) == (32, "msp", None, None)
@@ -84,3 +86,12 @@ def test_what_only_a_recipe_names_is_not_imported(
     named = command(Path("r.toml"), given(**{option: "sly:Part"}))
     assert getattr(named, option) == "sly:Part"
     assert not (tmp_path / "imported").exists()
+
+
+def test_images_are_prepared_as_the_file_of_the_network_says(tmp_path: Path) -> None:
+    preparation = nets.Preparation(24, 28, "bicubic", *nets.NORMALISATIONS["half"])
+    nets.save(nets.build("wrn-10-1", 2, preparation=preparation), tmp_path / "net.safetensors")
+    parts: Any = {"net": "wrn-10-1", "checkpoint": tmp_path / "net.safetensors", "id": "digits"}
+    assert open_trained(None, **parts).preparation == preparation
+    larger = open_trained(None, **parts, size=48)
+    assert larger.preparation == nets.preparation_of(larger.network(2)) == preparation.at_size(48)
