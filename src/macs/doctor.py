@@ -243,6 +243,14 @@ def advice(torch: Torch | str, extras: list[ExtraState], data: DataOnDisk | str)
         packages_by_failure.setdefault(failure, []).append(package)
     fitting = "" if isinstance(torch, str) else f", perhaps with torch {torch.version}"
     for failure, packages in packages_by_failure.items():
+        if "torchvision::" in failure and isinstance(torch, Torch):  # an operator
+            from macs.nets import fitting_torchvision
+
+            steps.append(
+                f"{' and '.join(packages)} cannot be imported, because the installed torchvision does not fit torch "
+                f"{torch.version}; {fitting_torchvision(torch.version)}"
+            )
+            continue
         steps.append(
             f"{' and '.join(packages)} cannot be imported ({failure}); install versions that fit together{fitting}."
         )

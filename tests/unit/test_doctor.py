@@ -66,6 +66,18 @@ def test_a_missing_and_a_broken_package_are_told_apart(
     assert "For nothing: pip install 'macs-ood[odd]'" in text
 
 
+def test_the_way_to_a_torchvision_that_fits_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "unfit.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(doctor, "EXTRAS", {"timm": Extra("networks", {"numpy": "unfit", "pillow": "unfit"})})
+    run("doctor", "--data", tmp_path)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "numpy and pillow cannot be imported, because the installed torchvision does not fit torch" in text
+    assert f"pip uninstall -y torchvision && pip install torch=={torch.__version__.partition('+')[0]}" in text
+
+
 def test_a_data_root_that_is_none_is_a_mistake_only_where_it_was_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ other nn.Module that returns logits works too: pass it, or name it as "module:Cl
 
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
 from macs.nets._checkpoints import class_names, load, recorded_preparation, save
-from macs.nets._library import PRETRAINED, LibraryNet, NoShapes
+from macs.nets._library import PRETRAINED, LibraryNet, NoShapes, fitting_torchvision
 from macs.nets._names import available, build, net, usual_preparation
 from macs.nets._network import (
     Net,
@@ -46,6 +46,7 @@ __all__ = [
     "build",
     "class_names",
     "features_of",
+    "fitting_torchvision",
     "is_ours",
     "last_linear",
     "load",

@@ -128,8 +128,18 @@ def torchvision_fits(user: str) -> Iterator[None]:
             raise
         raise MacsError(
             f"The installed torchvision does not load its operators beside torch {torch.__version__}, so {user} cannot "
-            "be used; install torch and torchvision together, from one source and for the same hardware (CPU or CUDA)."
+            f"be used; {fitting_torchvision(torch.__version__)}"
         ) from error
+
+
+def fitting_torchvision(torch_version: str) -> str:
+    """What to run for the torchvision that was built for this torch, from the index that this build comes from."""
+    public, _, build = torch_version.partition("+")
+    index = f" --index-url https://download.pytorch.org/whl/{build}" if build else ""
+    return (
+        f"run: pip uninstall -y torchvision && pip install torch=={public} torchvision{index} (if your index has no "
+        'such build, see "A torchvision that does not fit" in the documentation of torchvision).'
+    )
 
 
 class NoShapes(MacsError):

@@ -143,7 +143,8 @@ def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
 def test_images_of_a_size_that_a_transformer_cannot_take_are_refused() -> None:
     net = built("timm/vit_tiny_patch16_224", 64)
     with pytest.raises(MacsError, match="timm/vit_tiny_patch16_224 cannot take 32 x 32 images: .*doesn't match"):
-        list(outputs_of(net, noise(2, 0, 32)))
+        list(outputs_of(net, [noise(2, 0, 32).pixels[:]]))
+    assert len(next(outputs_of(net, noise(2, 0, 32)))) == 2  # a set is prepared again
 
 
 def test_a_missing_and_a_broken_library_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,4 +166,17 @@ def test_a_missing_and_a_broken_library_say_so(monkeypatch: pytest.MonkeyPatch) 
     assert broken("no such symbol").endswith(f"(does it fit torch {torch.__version__}?): RuntimeError: no such symbol.")
     unfit = broken("operator torchvision::nms does not exist")
     assert f"torchvision does not load its operators beside torch {torch.__version__}, so timm cannot be used" in unfit
-    assert "install torch and torchvision together" in unfit and "nms" not in unfit
+    assert nets.fitting_torchvision(torch.__version__) in unfit and "nms" not in unfit
+
+
+@pytest.mark.parametrize(
+    ("version", "command"),
+    [
+        ("2.13.0", "pip install torch==2.13.0 torchvision ("),
+        ("2.13.0+cpu", "torch==2.13.0 torchvision --index-url https://download.pytorch.org/whl/cpu ("),
+        ("2.9.1+cu128", "torch==2.9.1 torchvision --index-url https://download.pytorch.org/whl/cu128 ("),
+    ],
+)
+def test_the_torchvision_for_a_torch_comes_from_the_same_index(version: str, command: str) -> None:
+    sentence = nets.fitting_torchvision(version)
+    assert sentence.startswith("run: pip uninstall -y torchvision && ") and command in sentence
