@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from macs.data import ImageSet
     from macs.detector.judge import Judge
     from macs.detector.label import DetectorLabel
+    from macs.training.spec import TrainingSpec
 
 Provider = Annotated[
     list[str] | None,
@@ -69,12 +70,23 @@ def detector_sets(
 ) -> "tuple[ImageSet, dict[str, ImageSet]]":
     """ID and OOD test images, prepared as the detector's network expects them."""
     from macs.data import load
+    from macs.training.trained import load_apart
 
     if id is None:
         raise MacsError("Name ID test images with --id; a detector file does not record any.")
-    test = load(id, "test", root=data, preparation=label.preparation)
+    test = load_apart(spec_in(label), id, "test", data, label.preparation)
     sets = {name: load(name, "test", root=data, preparation=label.preparation, labelled=False) for name in ood}
     return test, sets
+
+
+def spec_in(label: "DetectorLabel") -> "TrainingSpec | None":
+    """The record of the training of a detector's network, if it has one that can be read."""
+    from macs.training.spec import TrainingSpec
+
+    try:
+        return None if label.recipe is None else TrainingSpec.from_dict(label.recipe)
+    except MacsError:
+        return None
 
 
 def refuse_beside_detector(**options: Any) -> None:

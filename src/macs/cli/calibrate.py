@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, Settings, Several, Whole, app, show
+from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 
@@ -58,8 +59,8 @@ def calibrate(
     images
         ID images: a name from `macs data list`, a folder, or a .npy file [default: the run's ID set].
     split
-        Split of these images, if they have splits [default: val, else test]. Training images are not accepted, since
-        the network is more confident on them.
+        Split of these images, if they have splits [default: val, else test]; without splits, the images that the run
+        held out. Training images are not accepted, since the network is more confident on them.
     keep
         Share of new ID images to keep.
     check
@@ -90,7 +91,7 @@ def calibrate(
     classes
         Names of the classes, for images that are not in class folders.
     size
-        Edge of the square images, in pixels [default: the run's, else 32].
+        Edge of the square images, in pixels [default: that of the run or the checkpoint, else 32].
     """
     from macs.data.fitness import few, refuse_seen, same_classes
     from macs.data.loading import load_unseen
@@ -106,9 +107,14 @@ def calibrate(
     trained = open_trained(
         run, net=net, checkpoint=checkpoint, id=images, size=size, normalisation=normalisation, images="--images"
     )
-    validation = load_unseen(trained.id, split, data, preparation=trained.preparation)
-    if trained.trained_on is not None:
-        refuse_seen(validation, trained.trained_on)
+    if trained.divided:
+        validation = trained.images(split or "val", data)
+    else:
+        validation = load_unseen(trained.id, split, data, preparation=trained.preparation)
+        if split is None and validation.origin.split == "test":
+            tell(f"{trained.id} has no val part, so the threshold is calibrated on test images; evaluate it on others.")
+        if trained.trained_on is not None:
+            refuse_seen(validation, trained.trained_on)
     others, validation = validation.split(check) if check else (None, validation)
     unknown = {
         name: load_unseen(name, None, data, labelled=False, preparation=trained.preparation) for name in outliers or ()
@@ -127,7 +133,10 @@ def calibrate(
     if any(candidate.needs("training images") for candidate in candidates.values()):
         spec = fit_on or trained.trained_on
         if spec or not auto:  # without training images there are still scores to choose among
-            train = training_images(spec, name, data, trained.preparation, validation)
+            if trained.divided and fit_on is None:
+                train = trained.images("train", data)
+            else:
+                train = training_images(spec, name, data, trained.preparation, validation)
     elif fit_on is not None:
         raise MacsError(f"{name} is not fitted to training images; leave --fit-on out.")
     if any(candidate.needs("held-out images") for candidate in candidates.values()):

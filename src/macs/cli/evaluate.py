@@ -9,8 +9,9 @@ from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_b
 from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
-    from macs.data import ImageSet, Preparation
+    from macs.data import ImageSet
     from macs.evaluation import Evaluation, Ranking
+    from macs.training.trained import Trained
 
 FIT_IMAGES = 10_000
 
@@ -72,7 +73,7 @@ def evaluate(
     id
         ID set that the network was trained for.
     size
-        Edge of the square images, in pixels [default: the run's, else 32].
+        Edge of the square images, in pixels [default: that of the run or the checkpoint, else 32].
     score
         Confidence: msp, energy, knn, ... (docs/scores.md), a sum such as msp+vim, several of them, or all; odin takes
         four times as long [default: the score of the run's method, else msp]. A setting, such as --score.k 10,
@@ -93,7 +94,6 @@ def evaluate(
         always computes in float32, or in int8 if it was exported so.
     """
     from macs.data import load
-    from macs.data.loading import load_held_out
     from macs.evaluation import benchmarks
     from macs.evaluation.protocol import Protocol, check_fit_images
     from macs.metrics import shown
@@ -127,17 +127,16 @@ def evaluate(
     refuse_without_detector(provider)
     hardware.use()
 
-    from macs.training.trained import open_trained, refuse_trained_on_all
+    from macs.training.trained import open_trained
 
     trained = open_trained(
         run, net=net, checkpoint=checkpoint, id=benchmark or id, size=size, normalisation=normalisation
     )
-    refuse_trained_on_all(trained, benchmark or id)
     if public is not None:
         trained = public.suited(trained) if run is None and size is None else trained
         test, sets = public.sets(data, trained.preparation)
     else:
-        test = load(trained.id, "test", root=data, preparation=trained.preparation)
+        test = trained.images("test", data)
         sets = {n: load(n, "test", root=data, preparation=trained.preparation, labelled=False) for n in ood or ()}
 
     from macs import scores
@@ -155,9 +154,9 @@ def evaluate(
         train=lambda: (
             public.load("train", root=data, preparation=trained.preparation)
             if public is not None
-            else _training_images(trained.id, data, trained.preparation)
+            else _training_images(trained, data)
         ),
-        held_out=None if public else lambda: load_held_out(trained.id, data, trained.preparation),
+        held_out=None if public else lambda: trained.held_out_images(data),
         fit_images=fit_images,
         protocol=protocol,
         precision=precision,
@@ -170,11 +169,10 @@ def evaluate(
     show(result.table(metrics), value, json)
 
 
-def _training_images(id: str, data: Path | None, preparation: "Preparation") -> "ImageSet":
-    """The train split of the ID set. A folder without splits is the test set, to which scores must not be fitted."""
-    from macs.data import load
+def _training_images(trained: "Trained", data: Path | None) -> "ImageSet":
+    """The training images of the ID set; another set without splits is the test set, to which no score is fitted."""
     from macs.data.loading import Place
 
-    if Place(id).undivided:
-        raise MacsError(f"{id} is not divided into train and test; put its images into two such folders.")
-    return load(id, "train", root=data, preparation=preparation)
+    if Place(trained.id).undivided and not trained.divided:
+        raise MacsError(f"{trained.id} is not divided into train and test; put its images into two such folders.")
+    return trained.images("train", data)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from macs.cli._app import Data, Flag, Json, Several, app, show
+from macs.cli._detectors import spec_in
 from macs.core.errors import MacsError
 
 
@@ -57,13 +58,19 @@ def export(
     from macs.data import load
     from macs.data.loading import load_unseen
     from macs.detector.saving import allowed_drop, onnx_path, read
+    from macs.training.trained import load_apart, trained_on_undivided
 
     onnx_path(out, inputs=[detector])
     allowed_drop(max_drop)
     if int8 != (images is not None) or (ood and not int8):
         raise MacsError("--int8 needs --images to find its ranges; without it, leave --images and --ood out.")
-    preparation = read(detector)[0].preparation
-    known = load_unseen(images, split, data, preparation=preparation) if images is not None else None
+    label = read(detector)[0]
+    preparation, spec = label.preparation, spec_in(label)
+    known = None
+    if images is not None and spec is not None and trained_on_undivided(spec, images):
+        known = load_apart(spec, images, split or "val", data, preparation)
+    elif images is not None:
+        known = load_unseen(images, split, data, preparation=preparation)
     unknown = {name: load(name, "test", root=data, preparation=preparation, labelled=False) for name in ood or ()}
 
     from macs.detector import Detector

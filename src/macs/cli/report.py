@@ -1,5 +1,6 @@
 """`macs report`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,16 +86,15 @@ def report(
     hardware.use()
 
     from macs.data import load
-    from macs.data.loading import load_held_out
-    from macs.training.trained import open_trained, refuse_trained_on_all
+    from macs.training.trained import open_trained
 
     target = output_file(out or run / "report.html", inputs=sets_read)
     card_file = None if card is None else output_file(card, inputs=[target, *sets_read])
     trained = open_trained(run, net=net, id=id)
-    refuse_trained_on_all(trained, id)
     known = trained.trained_on or trained.id
+    own = replace(trained, id=known)
     names = ood if ood is not None else _default_ood_sets(known, data)
-    test = load(trained.id, "test", root=data, preparation=trained.preparation)
+    test = trained.images("test", data)
     sets = {name: load(name, "test", root=data, preparation=trained.preparation, labelled=False) for name in names}
 
     from macs import scores
@@ -108,8 +108,8 @@ def report(
         sets,
         run=run,
         score=scores.get(name, **settings) if settings else name,
-        train=lambda: load(known, "train", root=data, preparation=trained.preparation),
-        held_out=lambda: load_held_out(known, data, trained.preparation),
+        train=lambda: own.images("train", data),
+        held_out=lambda: own.held_out_images(data),
     )
     if card_file is not None:
         from macs.report.card import write_card

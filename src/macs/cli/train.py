@@ -24,7 +24,7 @@ from macs.cli._app import (
     show,
     whole_number,
 )
-from macs.core.console import warn
+from macs.core.console import tell, warn
 from macs.core.errors import MacsError
 from macs.core.files import same_path, user_path
 from macs.data.stores import is_url
@@ -65,6 +65,8 @@ def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
 
 
 if TYPE_CHECKING:
+    from macs.data import ImageSet
+
     FinetuneOptions: TypeAlias = TrainingOptions
     PretrainOptions: TypeAlias = TrainingOptions
 else:
@@ -149,8 +151,9 @@ def finetune(
 ) -> None:
     """Fine-tune a classifier with its own images and auxiliary outliers.
 
-    The defaults are the paper's protocol; those for networks of other libraries were found on photographs. With
-    --freeze backbone, only the last layer is trained: after one pass over the images, that takes seconds.
+    The defaults are the paper's protocol. Networks of other libraries have defaults of their own, chosen on validation
+    photographs. With --freeze backbone, only the last layer is trained: after one pass over the images, that takes
+    seconds.
 
         macs finetune --id photos/known --outliers photos/other --net timm/resnet50 --checkpoint pretrained \\
             --freeze backbone
@@ -201,10 +204,7 @@ def _train(
     folder = RunFolder(user_path(Path("runs") / name if run is None else run))
     folder.check_writable()
     preparation = wanted.preparation
-    train = load(wanted.id, "train", root=data, preparation=preparation, broken=broken)
-    validation = load_held_out(wanted.id, data, preparation, broken=broken) if wanted.validate else None
-    if wanted.validate and validation is None:
-        raise MacsError(f"{wanted.id} has no val part to validate on; name a set that has one, or drop --validate.")
+    train, validation = _id_images(wanted, data, broken)
 
     from macs import methods, training
 
@@ -242,6 +242,28 @@ def _train(
     show(f"The run is in {folder.path}{which}; measure it with: {command}", value, as_json)
 
 
+def _id_images(
+    wanted: TrainingOptions, data: Path | None, broken: Literal["stop", "skip"]
+) -> "tuple[ImageSet, ImageSet | None]":
+    """Training images, and validation images if they are wanted; a set without splits is divided."""
+    from macs.data import load
+    from macs.data.loading import Place, divided, load_held_out
+
+    train = load(wanted.id, "train", root=data, preparation=wanted.preparation, broken=broken)
+    parts = divided(train) if Place(wanted.id).undivided else {}
+    if "val" in parts:
+        tell(
+            f"{wanted.id} has no train, val and test parts: of its {len(train):,} images, {len(parts['train']):,} "
+            f"train the network, {len(parts['val']):,} are held out to calibrate on and {len(parts['test']):,} to "
+            "evaluate on (drawn at random, always the same ones)."
+        )
+        return parts["train"], parts["val"] if wanted.validate else None
+    validation = load_held_out(wanted.id, data, wanted.preparation, broken=broken) if wanted.validate else None
+    if wanted.validate and validation is None:
+        raise MacsError(f"{wanted.id} has no val part to validate on; name a set that has one, or drop --validate.")
+    return train, validation
+
+
 def measuring(run: Path, wanted: TrainingOptions, data: Path | None) -> str:
     """The command that measures a run: with OOD sets on disk that suit its ID set, else with a folder of the user's."""
     from macs.data.loading import Place, available
@@ -249,7 +271,6 @@ def measuring(run: Path, wanted: TrainingOptions, data: Path | None) -> str:
     id = wanted.id
     sets = ood_sets_for(id, data)[:3] if id in available() else []
     words = ["macs", "evaluate", str(run), "--ood", *(sets or ["FOLDER_OF_UNKNOWN_IMAGES"])]
-    words += ["--id", "FOLDER_OF_OTHER_KNOWN_IMAGES"] if Place(id).undivided else []
     # The user's own code is only imported if the command names it.
     words += ["--id", id] if ":" in id and Place(id).kind == "dataset" else []
     words += ["--net", wanted.net] if ":" in wanted.net else []

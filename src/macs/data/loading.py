@@ -26,6 +26,9 @@ from macs.data.walking import printable_name
 log = logging.getLogger(__name__)
 
 SPLITS = ("train", "val", "test")
+HELD_OUT = 0.3  # the share of an ID set without splits that the command line holds out of a training
+VALIDATION = 2 / 3  # the share of these that validate and calibrate; the others test
+DIVISIBLE = 10  # images of a set from which some are held out
 
 
 def data_root(path: str | Path | None = None) -> Path:
@@ -258,6 +261,53 @@ def load_held_out(
     if "val" not in Place(spec).splits:
         return None
     return load(spec, "val", root=root, preparation=preparation, labelled=labelled, broken=broken)
+
+
+def divided(images: ImageSet) -> dict[str, ImageSet]:
+    """A set without splits in the parts train, val and test; always the same ones, so that trainings share them.
+
+    Very few images are all for training.
+    """
+    if len(images) < DIVISIBLE:
+        return {"train": images}
+    held, train = images.split(HELD_OUT)
+    val, test = held.split(VALIDATION)
+    return {"train": train, "val": val, "test": test}
+
+
+def is_validation_part(spec: DataSpec) -> bool:
+    """Whether these are the validation images that the command line takes: a val split, or the val part of a set."""
+    return spec.split == "val" or [part.side for part in spec.parts] == ["first", "first"]
+
+
+def divided_as(train: DataSpec, root: str | Path | None, preparation: Preparation) -> dict[str, ImageSet]:
+    """The same for a set of which a training has used the part that its record describes.
+
+    `preparation` is the one that the images of the training had. It is an error if the set has changed since then: its
+    parts would be others, and images of the training among those that were held out.
+    """
+    whole = load(
+        train.source,
+        "",
+        root,
+        preparation=preparation,
+        labelled=train.labelled,
+        base=train.base or None,
+        broken=train.broken,
+    )
+    used, *further = train.parts
+    if len(whole) == train.whole:
+        first, rest = replace(whole, mirror=train.mirror).split(used.count, used.seed)
+        seen, held = (first, rest) if used.side == "first" else (rest, first)
+        for part in further:
+            seen = seen.split(part.count, part.seed)[part.side == "rest"]
+        if seen.spec.fingerprint == train.fingerprint:
+            val, test = held.split(VALIDATION)
+            return {"train": seen, "val": val, "test": test}
+    raise MacsError(
+        f"{train.source} has changed since the training, so it is unknown which of its images the training held out; "
+        "name ID images that the network has not seen."
+    )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from macs.core.errors import MacsError
 from macs.core.registry import unknown
 from macs.core.settings import EDGE, SIZE, Name, check
+from macs.data.loading import is_validation_part
 from macs.data.preparation import NORMALISATIONS, Preparation, preparation_from
 from macs.data.spec import DataSpec
 from macs.training.recipe import FROM_LIBRARY, PRETRAINING, Recipe
@@ -42,8 +43,8 @@ class TrainingOptions:
     torchvision/NAME or hf/NAME, or your own as module:Class."""
 
     checkpoint: str = ""
-    """Weights to start from: ours, a run folder, the public OE, energy_ood and margin_ood files, or, for another
-    library's network, its own file or the word pretrained; else random."""
+    """Weights to start from: a file of macs, a run folder, or a public file of OE, energy_ood or margin_ood; for
+    another library's network, a file of that library, or the word pretrained [default: random weights]."""
 
     normalisation: str = ""
     """How the checkpoint's inputs were normalised, where it does not say so itself: oe, openood-cifar10,
@@ -53,7 +54,7 @@ class TrainingOptions:
     """What a training step minimises: auto (our choice; docs/study.md), METHODS, or your own as module:Class."""
 
     size: Annotated[int | None, EDGE] = None
-    """Edge of the square images, in pixels [default: that of another library's network, else 32]."""
+    """Edge of the square images, in pixels [default: that of the checkpoint or of a library's network, else 32]."""
 
     validate: bool = False
     """After each epoch, measure accuracy on the val part of the ID set and, if the outliers have a val part, AUROC."""
@@ -119,7 +120,7 @@ class TrainingOptions:
             else "",
             method=spec.method,
             size=spec.preparation.size,
-            validate=spec.validation is not None and spec.validation.split == "val",
+            validate=spec.validation is not None and is_validation_part(spec.validation),
             recipe=spec.recipe,
         )
 
@@ -169,9 +170,11 @@ def preparation_named(net: str, checkpoint: str | Path, size: int | None) -> Pre
 
     It is the one in the checkpoint's file, or else the usual one of such a network; a size, if given, adjusts it.
     """
+    usual = preparation_from(size, None)  # refuses a size out of bounds before a file is read
+    if not checkpoint and not is_from_library(net):
+        return usual  # without an import of torch
     from macs import nets
 
-    preparation_from(size, None)  # refuses a size out of bounds before a file is read
     return (nets.recorded_preparation(checkpoint) or nets.usual_preparation(net)).at_size(size)
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from macs.core.errors import MacsError
-from macs.data.loading import Place
+from macs.core.files import same_path
+from macs.data.loading import Place, divided_as, load
 from macs.data.preparation import DEFAULT, Preparation
 from macs.data.spec import MEMORY
 from macs.training.options import is_from_library, preparation_named, refuse_unnamed
@@ -55,6 +56,19 @@ class Trained:
                 "run's record names it; choose a score with --score."
             )
         return methods.build(self.spec.method, self.spec.recipe.options).score
+
+    @property
+    def divided(self) -> bool:
+        """Whether its ID set has no splits, so that its own training has divided the set."""
+        return self.spec is not None and bool(self.spec.train.parts) and trained_on_undivided(self.spec, self.id)
+
+    def images(self, split: str, root: str | Path | None = None) -> "ImageSet":
+        """The train, val or test images of its ID set; see `load_apart`."""
+        return load_apart(self.spec, self.id, split, root, self.preparation)
+
+    def held_out_images(self, root: str | Path | None = None) -> "ImageSet | None":
+        """The validation images of its ID set, where there are some."""
+        return self.images("val", root) if self.divided or "val" in Place(self.id).splits else None
 
     def network(self, classes: int | None = None) -> "nn.Module":
         """The network, on the best device."""
@@ -110,9 +124,22 @@ def open_trained(
     )
 
 
-def refuse_trained_on_all(trained: Trained, id: str | None) -> None:
-    """Refuse to test on a set without splits: the network was trained on all of its images."""
-    if id is None and trained.trained_on is not None and Place(trained.trained_on).undivided:
-        raise MacsError(
-            f"The network was trained on all images of {trained.trained_on}; name other ID images with --id."
-        )
+def load_apart(
+    spec: TrainingSpec | None, id: str, split: str, root: str | Path | None, preparation: Preparation
+) -> "ImageSet":
+    """The train, val or test images of an ID set, for a network that was trained as `spec` says.
+
+    If it was trained on this very set, and the set has no splits, they are the part that it was trained on and the two
+    parts that the training held out.
+    """
+    if spec is None or not trained_on_undivided(spec, id):
+        return load(id, split, root=root, preparation=preparation)
+    if not spec.train.parts or any(part.side == "chosen" for part in spec.train.parts):
+        raise MacsError(f"The network was trained on all images of {id}; name other ID images with --id.")
+    return divided_as(spec.train, root, spec.preparation)[split].prepared(preparation)
+
+
+def trained_on_undivided(spec: TrainingSpec, id: str) -> bool:
+    """Whether an ID set is the one that a network was trained on and has no splits."""
+    place = Place(id)
+    return place.undivided and (id == spec.train.source or same_path(place.path, spec.train.source))

@@ -1,15 +1,21 @@
 """One way to a trained network: a run folder, parts of which may be given otherwise, or all its parts."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import macs
+from command import refused
+from command import run as command
 from macs import nets, training
 from macs.core.errors import MacsError
 from macs.data import ImageSet, Preparation
+from macs.training.options import TrainingOptions
 from macs.training.recipe import Recipe
-from macs.training.trained import open_trained, refuse_trained_on_all
+from macs.training.trained import open_trained
+from tiny import noise, save, stripes
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +33,7 @@ def test_a_run_says_all_that_is_needed(run: Path) -> None:
     assert (found.net, found.id, found.preparation.size, found.score) == ("wrn-10-1", "digits", 16, "energy")
     assert found.classes == tuple("01234567") and found.trained_on == "digits"
     assert nets.weights_hash(found.network()) == nets.weights_hash(nets.load(run))
-    refuse_trained_on_all(found, None)
+    assert not found.divided and len(found.images("test")) == len(macs.data.load("digits", "test"))
 
 
 def test_what_is_given_counts_more_than_what_the_run_says(run: Path, tmp_path: Path) -> None:
@@ -58,8 +64,40 @@ def test_what_the_network_has_seen_is_no_test(known: ImageSet, outliers: ImageSe
     (tmp_path / "run/recipe.toml").write_text(record.replace('source = "memory"', f'source = "{tmp_path}/flat"', 1))
     found = open_trained(tmp_path / "run")
     with pytest.raises(MacsError, match="trained on all images of .*flat; name other ID images with --id"):
-        refuse_trained_on_all(found, None)
-    refuse_trained_on_all(found, "digits")
+        found.images("test")
+    assert not found.divided and len(replace(found, id="digits").images("test"))
     (tmp_path / "run/net.safetensors").unlink()
     with pytest.raises(MacsError, match="not finished"):
         open_trained(tmp_path / "run")
+
+
+def test_a_run_holds_images_of_a_folder_without_splits_out_of_its_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = save(stripes(120, seed=1), tmp_path / "known")
+    save(noise(30, seed=2), tmp_path / "unknown")
+    small = ["--net", "wrn-10-1", "--size", "16", "--epochs", "1", "--batch-in", "16", "--precision", "float32"]
+    command("pretrain", "--id", known, *small, "--validate", "--run", tmp_path / "run")
+    assert "of its 120 images, 84 train the network, 24 are held out to calibrate on and 12 to evaluate on" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+    found = open_trained(tmp_path / "run")
+    assert found.divided and found.spec is not None and found.spec.validation is not None
+    parts = {split: found.images(split) for split in ("train", "val", "test")}
+    assert found.spec.train == parts["train"].spec and found.spec.validation == parts["val"].spec
+    names = [name for images in parts.values() for name in images.files]
+    assert len(names) == len({*names}) == 120 and [len(images) for images in parts.values()] == [84, 24, 12]
+    assert TrainingOptions.of(found.spec).validate
+
+    command("evaluate", tmp_path / "run", "--ood", tmp_path / "unknown", "--score", "knn", "--json")
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["id"]["images"] == 12 and measured["id"]["name"] == f"{known} (12 of 120)"
+    command("calibrate", tmp_path / "run", "--score", "knn", "--out", tmp_path / "d.safetensors", "--json")
+    assert json.loads(capsys.readouterr().out)["images"] == 24
+    named = ["--detector", tmp_path / "d.safetensors", "--id", known, "--ood", tmp_path / "unknown"]
+    command("evaluate", *named, "--json")
+    assert json.loads(capsys.readouterr().out)["id"]["images"] == 12
+
+    next((known / "plain").iterdir()).unlink()
+    for words in (["evaluate", tmp_path / "run", "--ood", tmp_path / "unknown"], ["evaluate", *named]):
+        assert "has changed since the training" in refused(capsys, *words)

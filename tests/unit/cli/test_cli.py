@@ -93,8 +93,9 @@ def test_ctrl_c_promises_nothing_that_a_command_does_not_do(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("macs.data.load", interrupted)
-    net = ["--net", "wrn-10-1", "--checkpoint", folders / "nowhere"]
+    monkeypatch.setattr("macs.training.trained.load", interrupted)
+    (folders / "net.pt").touch()
+    net = ["--net", "wrn-10-1", "--checkpoint", folders / "net.pt"]
     run("evaluate", *net, "--id", folders / "mine", "--ood", folders / "unknown", expect=130)
     assert capsys.readouterr().err.strip() == "Stopped. Nothing is left half-written."
 
