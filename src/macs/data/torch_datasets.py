@@ -20,6 +20,7 @@ from macs.data.pictures import to_rgb
 if TYPE_CHECKING:
     from PIL import Image
 
+ORIENTATION = 0x0112  # the EXIF tag
 PROBES = 4  # items that are read to check a dataset
 
 
@@ -89,11 +90,14 @@ def probed(length: int) -> list[int]:
 
 
 def as_rgb(image: Any, where: str) -> Image.Image:
-    """A PIL image, or a uint8 array or tensor, as an RGB picture."""
-    from PIL import Image
+    """A PIL image, turned upright as a file is, or a uint8 array or tensor, as an RGB picture."""
+    from PIL import Image, ImageOps
 
     try:
-        return to_rgb(image if isinstance(image, Image.Image) else Image.fromarray(as_rows(image, where)))
+        if not isinstance(image, Image.Image):
+            return to_rgb(Image.fromarray(as_rows(image, where)))
+        turned = image.getexif().get(ORIENTATION, 1) != 1
+        return to_rgb(ImageOps.exif_transpose(image) if turned else image)
     except MacsError:
         raise
     except Exception as error:  # decoders raise anything on a broken file

@@ -63,7 +63,9 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("photographs")
     for i, (height, width) in enumerate(SIZES):
         coarse = Image.fromarray(np.random.default_rng(i).integers(0, 256, (5, 5, 3), dtype=np.uint8))
-        coarse.resize((width, height)).save(folder / f"{i}.png")
+        exif = Image.Exif()
+        exif[0x0112] = 6 if i == 4 else 1  # one photograph was taken with the camera turned by 90 degrees
+        coarse.resize((width, height)).save(folder / f"{i}.png", exif=exif)
     return folder
 
 
@@ -88,6 +90,8 @@ class Pictures(Dataset[Image.Image]):
 
 def cropped(picture: Image.Image) -> np.ndarray:
     """The pixels of torchvision's Resize(28) and CenterCrop(24), written out."""
+    if picture.getexif()[0x0112] == 6:
+        picture = picture.transpose(Image.Transpose.ROTATE_270)
     width, height = picture.size
     shape = (28, 28 * height // width) if width <= height else (28 * width // height, 28)
     left, top = (round((edge - 24) / 2) for edge in shape)
