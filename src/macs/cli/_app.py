@@ -53,7 +53,7 @@ GROUPS = {  # the commands in the order in which a user needs them
 
 Flag = Parameter(negative="")
 Several = Parameter(consume_multiple=True, negative="")  # an option followed by any number of values
-DATA_HELP = "Data root; else $MACS_DATA, else the user's cache folder."
+DATA_HELP = "Folder of the datasets [default: $MACS_DATA, else the user's cache folder]."
 Json = Annotated[bool, Flag, Parameter(help="Print the results as JSON.")]
 
 

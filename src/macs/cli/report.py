@@ -116,7 +116,7 @@ def report(
         from macs.training.runs import RunFolder
 
         write_card(card_file, RunFolder(run).spec, evaluation)
-        tell(f"The model card is in {card_file}; complete what is to be written.")
+        tell(f"The model card is in {card_file}; complete the entries marked *to be written*.")
     _show(target, evaluation, json)
 
 

@@ -14,7 +14,8 @@ class Count:
         self.rows = self.ood = self.failed = 0
 
     def __str__(self) -> str:
-        failed = f"{self.failed:,} that could not be read and {'says' if self.failed == 1 else 'say'} why"
+        rows = "its row gives" if self.failed == 1 else "their rows give"
+        failed = f"{self.failed:,} could not be read ({rows} the reason)"
         known = self.rows - self.ood - self.failed
         return f"{self.rows:,} images: {known:,} ID, {self.ood:,} OOD" + (f", {failed}" if self.failed else "")
 

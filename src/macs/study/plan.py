@@ -86,7 +86,7 @@ class Row:
     recipe: dict[str, Any] = field(default_factory=dict)  # hyper-parameters that are part of the method
     learning_rates: tuple[float, ...] = RATES
     ours: bool = False  # proposed here, not in a paper
-    main: bool = False  # five seeds instead of three, as what is recommended has them
+    main: bool = False  # five seeds instead of three, as the recommended method has them
     outliers: int = 0  # as in Trial, and so are the next two
     carried: tuple[float, ...] = ()
     net: str = NET
@@ -199,7 +199,7 @@ ELSEWHERE = tuple(  # the main rows with another network
     _as_chosen(row, f"{SECOND_NET}-{row}", net=SECOND_NET)
     for row in ("plain", "oe", "macs", "energy", "macs-focus", "hinge-averaged")
 )
-LONGER = (  # whether what is recommended stays ahead of OE with more training; OE takes its learning rate
+LONGER = (  # whether the recommended method stays ahead of OE with more training; OE takes its learning rate
     *(_longer("oe", epochs, learning_rates=(0.002,)) for epochs in (1, 2, 4)),
     *(_longer("macs-focus", epochs) for epochs in (1, 2, 4)),
     *(_longer("hinge-averaged", epochs) for epochs in (1, 2, 4)),

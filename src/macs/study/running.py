@@ -97,7 +97,7 @@ class Study:
         yield from self.repeats()
 
     def repeats(self) -> list[Trial]:
-        """The trials of what is recommended, which has as many seeds as the main rows."""
+        """The trials of the recommended method, which has as many seeds as the main rows."""
         best = self.recommended()
         return [] if best is None or not best[0].method else repeated(best[1], SEEDS + MORE_SEEDS)
 

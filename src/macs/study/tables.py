@@ -275,7 +275,7 @@ def claims(findings: Findings, wanted: Sequence[Claim]) -> str:
         for ours, theirs, where in pairs
         if ours is not None and theirs is not None and ours != theirs
     ]
-    return "\n".join(dict.fromkeys(lines))  # what is recommended may have a claim of its own already
+    return "\n".join(dict.fromkeys(lines))  # the recommended method may have a claim of its own already
 
 
 def _compared(ours: tuple[RowResult, str], theirs: tuple[RowResult, str], where: str) -> str:

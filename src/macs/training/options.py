@@ -48,10 +48,10 @@ class TrainingOptions:
 
     normalisation: str = ""
     """How the checkpoint's inputs were normalised, where it does not say so itself: oe, openood-cifar10,
-    openood-cifar100, kuangliu, imagenet, half, none; else oe."""
+    openood-cifar100, kuangliu, imagenet, half, none [default: oe]."""
 
     method: Name = "macs"
-    """What a training step minimises: auto (our choice; docs/study.md), METHODS, or your own as module:Class."""
+    """Training method: auto (the one that docs/study.md recommends), METHODS, or your own as module:Class."""
 
     size: Annotated[int | None, EDGE] = None
     """Edge of the square images, in pixels [default: that of the checkpoint or of a library's network, else 32]."""

@@ -76,6 +76,7 @@ SHORT = {
     "sweep": f"{TRAINING} --batch-out 16 --margins 0.5 --seeds 0",
     "docs/detector.md export": "--max-drop 100",  # of a network that is hardly trained
     "README.md finetune": "--size 64",
+    "docs/choosing.md finetune": "--size 64",
     "docs/timm.md finetune": "--size 64",
     "docs/torchvision.md finetune": "--size 64",
     "docs/your-model.md finetune": "--size 64",

@@ -46,14 +46,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save(two_classes(60, 2), folder / "photos/known/val")
     save(two_classes(30, 3), folder / "photos/known/test")
     save(two_classes(30, 3), folder / "photos/val")
-    for split, seed in (("train", 4), ("test", 5)):
-        save(noise(40, seed), folder / "photos/unknown" / split)
+    save(noise(40, 4), folder / "photos/other")
+    save(noise(40, 5), folder / "photos/unknown")
     save(noise(1, 6), folder)
     (folder / "000.png").rename(folder / "holiday.jpg")
     torch.save(macs.nets.build("resnet-18", classes=100).state_dict(), folder / "best.ckpt")
     with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
         training = "--id photos/known --size 16 --net wrn-10-1 --epochs 1 --batch-in 16 --precision float32"
-        outliers = "--outliers photos/unknown --batch-out 16"
+        outliers = "--outliers photos/other --batch-out 16"
         run("finetune", *training.split(), *outliers.split(), "--run", "runs/mine")
         run("calibrate", "runs/mine", "--out", "detector.safetensors")
         run("export", "detector.safetensors", "detector.onnx")

@@ -69,10 +69,9 @@ def classifier(folder: Path, name: str = "classifier.pt") -> None:
 
 def photographs(folder: Path) -> None:
     """Two known classes, unknown images, and new ones to be judged."""
-    for split, count, seed in (("train", 24, 1), ("val", 40, 2), ("test", 16, 3)):
+    for split, count, seed in (("train", 24, 1), ("val", 100, 2), ("test", 16, 3)):
         save(two_classes(count, seed), folder / "photos/known" / split)
-    for split, seed in (("train", 4), ("val", 5), ("test", 6)):
-        save(noise(16, seed), folder / "photos/unknown" / split)
+    save(noise(16, 6), folder / "photos/unknown")
     save(noise(16, 7), folder / "photos/other")
     for name in ("new", "holiday-photos", "other_unknowns"):
         save(two_classes(4, 8), folder / name)
@@ -227,6 +226,7 @@ World = Callable[[Path], None]
 WORLDS: dict[str, tuple[World, ...]] = {
     "CONTRIBUTING.md": (own_method,),
     "README.md": (photographs,),
+    "choosing.md": (photographs, classifier),
     "command-line.md": (photographs, classifier, unknown_images),
     "data.md": (publish_datasets,),
     "deploy.md": (a_detector,),

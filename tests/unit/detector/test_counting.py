@@ -23,8 +23,11 @@ def test_rows_are_counted_one_by_one_before_they_are_handed_on() -> None:
     [
         ([], "0 images: 0 ID, 0 OOD"),
         ([KNOWN, UNKNOWN], "2 images: 1 ID, 1 OOD"),
-        ([KNOWN, BROKEN], "2 images: 1 ID, 0 OOD, 1 that could not be read and says why"),
-        ([BROKEN] * 1200 + [UNKNOWN], "1,201 images: 0 ID, 1 OOD, 1,200 that could not be read and say why"),
+        ([KNOWN, BROKEN], "2 images: 1 ID, 0 OOD, 1 could not be read (its row gives the reason)"),
+        (
+            [BROKEN] * 1200 + [UNKNOWN],
+            "1,201 images: 0 ID, 1 OOD, 1,200 could not be read (their rows give the reason)",
+        ),
     ],
 )
 def test_the_count_in_words(rows: Any, words: Any) -> None:

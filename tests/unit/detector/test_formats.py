@@ -162,7 +162,7 @@ def test_rows_are_counted_on_their_way() -> None:
     count, heard = Count(), []
     assert list(count.through(ROWS, lambda: heard.append(count.rows))) == ROWS
     assert (count.rows, count.ood, count.failed, heard) == (3, 1, 1, [1, 2, 3])
-    assert str(count) == "3 images: 1 ID, 1 OOD, 1 that could not be read and says why"
+    assert str(count) == "3 images: 1 ID, 1 OOD, 1 could not be read (its row gives the reason)"
 
 
 OUTSIDE = """

@@ -104,7 +104,7 @@ def test_numbers_by_hand(study: Study) -> None:
     assert gap.half_width == pytest.approx(4.30265 * 0.005 / 3**0.5, rel=1e-4)  # t(0.975, 2) and their deviation
     assert hinge.estimate("fpr95", "msp", "svhn").mean == pytest.approx(0.215)
     assert findings.recommended() == (hinge, "msp")
-    assert findings.missing == 2  # two more seeds of what is recommended
+    assert findings.missing == 2  # two more seeds of the recommended method
 
 
 def test_the_score_is_that_of_auto_where_cells_have_its_unknown_images(study: Study) -> None:
