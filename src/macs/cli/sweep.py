@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from macs.cli._app import ANY_HARDWARE, Data, FprRuleOption, HardwareOptions, Json, Several, Whole, app, show
 from macs.cli._engines import SERIAL, EngineOptions
-from macs.cli.train import RecipeFile, finetuning_from, options_from
+from macs.cli.train import RecipeFile, finetuning_from, options_from, parts_of_undivided
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.training.options import TrainingOptions
@@ -53,7 +53,7 @@ def sweep(
         Training seeds, whose mean decides [default: 0].
     validation
         Images held out from training to choose by, from the ID set and from the outliers: a share below 1, or a number
-        of images. A set with a validation split uses that instead.
+        of images. A set with a validation split uses that instead; an ID set without splits is divided (docs/data.md).
     val_outliers
         Another set of held-out outliers: a name from `macs data list`, a folder of images, or a .npy.
     ood
@@ -82,11 +82,15 @@ def sweep(
     with engine.results(Path("runs") / name if run is None else run) as results:
         runner = engine.make(data, SerialEngine(), results)
         preparation = wanted.preparation
-        train, val = held_out(wanted.id, share_or_count, data, preparation=preparation)
+        parts = parts_of_undivided(wanted, data)
+        if parts:
+            train, val = parts["train"], parts["val"]
+        else:
+            train, val = held_out(wanted.id, share_or_count, data, preparation=preparation)
         outliers, other_outliers = held_out(
             wanted.outliers, share_or_count, data, elsewhere=val_outliers, labelled=False, preparation=preparation
         )
-        test = load(wanted.id, "test", root=data, preparation=preparation) if ood else None
+        test = (parts.get("test") or load(wanted.id, "test", root=data, preparation=preparation)) if ood else None
         sets = {name: load(name, "test", root=data, preparation=preparation, labelled=False) for name in ood or []}
 
         from macs.experiments.margins import sweep as choose_margin

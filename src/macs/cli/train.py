@@ -247,21 +247,36 @@ def _id_images(
 ) -> "tuple[ImageSet, ImageSet | None]":
     """Training images, and validation images if they are wanted; a set without splits is divided."""
     from macs.data import load
-    from macs.data.loading import Place, divided, load_held_out
+    from macs.data.loading import load_held_out
 
-    train = load(wanted.id, "train", root=data, preparation=wanted.preparation, broken=broken)
-    parts = divided(train) if Place(wanted.id).undivided else {}
-    if "val" in parts:
-        tell(
-            f"{wanted.id} has no train, val and test parts: of its {len(train):,} images, {len(parts['train']):,} "
-            f"train the network, {len(parts['val']):,} are held out to calibrate on and {len(parts['test']):,} to "
-            "evaluate on (drawn at random, always the same ones)."
-        )
+    if parts := parts_of_undivided(wanted, data, broken):
         return parts["train"], parts["val"] if wanted.validate else None
+    train = load(wanted.id, "train", root=data, preparation=wanted.preparation, broken=broken)
     validation = load_held_out(wanted.id, data, wanted.preparation, broken=broken) if wanted.validate else None
     if wanted.validate and validation is None:
         raise MacsError(f"{wanted.id} has no val part to validate on; name a set that has one, or drop --validate.")
     return train, validation
+
+
+def parts_of_undivided(
+    wanted: TrainingOptions, data: Path | None, broken: Literal["stop", "skip"] = "stop"
+) -> "dict[str, ImageSet]":
+    """The parts train, val and test of an ID set without splits, told in one line; none if it has splits."""
+    from macs.data import load
+    from macs.data.loading import DIVISIBLE, Place, divided
+
+    if not Place(wanted.id).undivided:
+        return {}
+    images = load(wanted.id, "train", root=data, preparation=wanted.preparation, broken=broken)
+    if len(images) < DIVISIBLE:
+        return {}
+    parts = divided(images)
+    tell(
+        f"{wanted.id} has no train, val and test parts: of its {len(images):,} images, {len(parts['train']):,} train "
+        f"the network, {len(parts['val']):,} are held out to calibrate on and {len(parts['test']):,} to evaluate on "
+        "(drawn at random, always the same ones)."
+    )
+    return parts
 
 
 def measuring(run: Path, wanted: TrainingOptions, data: Path | None) -> str:

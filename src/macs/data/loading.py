@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 SPLITS = ("train", "val", "test")
 HELD_OUT = 0.3  # the share of an ID set without splits that the command line holds out of a training
 VALIDATION = 2 / 3  # the share of these that validate and calibrate; the others test
-DIVISIBLE = 10  # images of a set from which some are held out
+DIVISIBLE = 10  # images that such a set must have; fewer are all for training
 
 
 def data_root(path: str | Path | None = None) -> Path:
@@ -264,12 +264,7 @@ def load_held_out(
 
 
 def divided(images: ImageSet) -> dict[str, ImageSet]:
-    """A set without splits in the parts train, val and test; always the same ones, so that trainings share them.
-
-    Very few images are all for training.
-    """
-    if len(images) < DIVISIBLE:
-        return {"train": images}
+    """A set without splits in the parts train, val and test; always the same ones, so that trainings share them."""
     held, train = images.split(HELD_OUT)
     val, test = held.split(VALIDATION)
     return {"train": train, "val": val, "test": test}

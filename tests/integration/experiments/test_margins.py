@@ -27,7 +27,8 @@ from macs.experiments.margins import (
     usual_margins,
 )
 from macs.training.recipe import Recipe
-from tiny import noise, stripes
+from macs.training.spec import TrainingSpec
+from tiny import noise, save, stripes
 
 RECIPE = Recipe(epochs=1, batch_in=32, batch_out=32, lr=0.02, precision="float32")
 HELD = (stripes(60, seed=5), noise(60, seed=6))
@@ -176,3 +177,19 @@ def test_each_margin_keeps_its_best_epoch_on_the_held_out_images(
     assert kept["validation_accuracy"] + kept["validation_auroc"] == max(
         epoch["validation_accuracy"] + epoch["validation_auroc"] for epoch in epochs
     )
+
+
+def test_no_image_of_a_folder_without_splits_is_both_trained_and_tested_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known, unknown = save(stripes(60, seed=1), tmp_path / "known"), save(noise(30, seed=2), tmp_path / "unknown")
+    small = "--net wrn-10-1 --size 16 --epochs 1 --batch-in 16 --batch-out 16 --precision float32 --margins 0.5 --json"
+    run("sweep", "--id", known, "--outliers", unknown, "--ood", unknown, *small.split(), "--run", tmp_path / "sweep")
+    (record,) = (tmp_path / "sweep").rglob("recipe.toml")
+    trained_on = TrainingSpec.from_toml(record).train
+    assert (trained_on.images, trained_on.whole) == (42, 60)
+    test = macs.data.load(known, size=16).split(0.3)[0].split(2 / 3)[1]  # a tenth, as docs/data.md says
+    net, others = nets.load(record.parent), {"unknown": macs.data.load(unknown, size=16, labelled=False)}
+    expected = macs.evaluate(net, test, others, precision="float32", progress=False)
+    (point,) = json.loads(capsys.readouterr().out)["curve"]
+    assert len(test) == 6 and point["test"]["auroc"] == [pytest.approx(expected.mean("auroc"))]
