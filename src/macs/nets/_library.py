@@ -137,8 +137,8 @@ def fitting_torchvision(torch_version: str) -> str:
     public, _, build = torch_version.partition("+")
     index = f" --index-url https://download.pytorch.org/whl/{build}" if build else ""
     return (
-        f"run: pip uninstall -y torchvision && pip install torch=={public} torchvision{index} (if your index has no "
-        'such build, see "A torchvision that does not fit" in the documentation of torchvision).'
+        f"run: pip uninstall -y torchvision && pip install torch=={public} torchvision{index} (where that is not "
+        "possible, docs/torchvision.md has a few lines of Python to run first)."
     )
 
 
