@@ -13,12 +13,12 @@ import macs
 from command import refused, run
 from forging import forged
 from macs import scores
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet, unknowns
 from macs.data.unknowns import shuffled, unknowns_for
 from macs.detector import Detector
-from macs.detector.choosing import SUMS, best, candidate_names, cost, mean_ranks
-from macs.metrics import OODMetrics
+from macs.detector.choosing import ENOUGH, SUMS, Pair, best, candidate_names, cost, equivalent, mean_ranks
+from macs.metrics import OODMetrics, ood_metrics
 from tiny import STRIPES, noise, stripes
 
 
@@ -70,6 +70,61 @@ def test_ranks_by_hand() -> Any:
     assert best(ranks, {"a": 2, "b": 2, "c": 0, "d": 1}) == "a"
 
 
+def pairs(images: int, worse: float, apart: float, seed: int = 0) -> tuple[Pair, list[Pair]]:
+    """Confidences of a cheap and of a dear score for ID images and five kinds, the kinds `worse` closer for the cheap.
+
+    On every second kind the cheap score is closer, on the others the dear one, by half as much; `apart` is the part of
+    the confidences in which the two differ at random.
+    """
+    random = np.random.default_rng(seed)
+
+    def pair(shift: float, more: float) -> Pair:
+        same = random.normal(shift, 1, images)
+        return same + random.normal(more, apart, images), same + random.normal(0, apart, images)
+
+    return pair(2, 0), [pair(0, worse if kind % 2 == 0 else -worse / 2) for kind in range(5)]
+
+
+def ranks_of(known: Pair, unknown: list[Pair]) -> dict[str, float]:
+    names = ("cheap", "dear")
+    return mean_ranks(
+        {
+            name: {str(kind): ood_metrics(known[i], pair[i]) for kind, pair in enumerate(unknown)}
+            for i, name in enumerate(names)
+        }
+    )
+
+
+COSTS = {"cheap": 1, "dear": 2}
+
+
+def test_few_images_do_not_show_that_a_cheap_score_is_equivalent() -> None:
+    known, unknown = pairs(28, worse=0.8, apart=0.05)
+    ranks = ranks_of(known, unknown)
+    assert ranks["dear"] < ranks["cheap"] <= ranks["dear"] + 0.5
+    assert best(ranks, COSTS) == "cheap"  # half a rank alone
+    assert best(ranks, COSTS, lambda *_: equivalent(known, unknown)) == "dear"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_images_tell_an_equivalent_score_from_a_worse_one(seed: int) -> None:
+    assert equivalent(*pairs(3000, worse=0.0, apart=0.03, seed=seed))
+    assert not equivalent(*pairs(3000, worse=0.8, apart=0.1, seed=seed))
+    known, unknown = pairs(150, worse=0.0, apart=0.8, seed=seed)
+    assert not equivalent(known, unknown)  # equally good, but 150 images do not show it
+    alike = (known[1], known[1]), [(pair[1], pair[1]) for pair in unknown]
+    assert equivalent(*alike)
+    fewer = tuple(part[: ENOUGH - 1] for part in alike[0]), alike[1]
+    assert not equivalent(*fewer)  # type: ignore[arg-type]
+
+
+def test_the_cheapest_equivalent_score_within_half_a_rank_is_chosen() -> None:
+    ranks, costs = {"a": 2.0, "b": 2.5, "c": 2.4, "d": 2.6}, {"a": 9, "b": 1, "c": 5, "d": 0}
+    assert best(ranks, costs, lambda name, other: other == "a") == "b"
+    assert best(ranks, costs, lambda name, other: name == "c") == "c"
+    assert best(ranks, costs, lambda name, other: False) == "a"
+
+
 def test_logits_are_cheaper_than_features_and_these_than_a_bank(trained: Any, known: ImageSet) -> None:
     found = scores.know(trained, known)
     fitted = [scores.get(name).fit(found) for name in ("msp", "ash", "vim", "knn")]
@@ -100,7 +155,16 @@ def test_the_record_agrees_with_each_score_alone(
         passing = (there >= np.sort(here)[len(here) - int(np.ceil(0.95 * len(here)))]).mean()
         assert record.candidates[name].fpr95_id["outliers"] == pytest.approx(passing)
     table = str(record).splitlines()
-    assert len(table) == 3 + len(record.candidates) and record.score in table[0]
+    assert len(table) == 4 + len(record.candidates) and record.score in table[0]
+    assert table[-1] == f"{record.score} is cheaper than mahalanobis, and equivalent to it on these images."
+
+
+def test_few_held_out_images_are_said_to_be_few(trained: Any, known: ImageSet, validation: ImageSet) -> None:
+    with pytest.warns(MacsWarning, match="Only 28 held-out images decide on the score"):
+        record = Detector(trained).choose(known, validation.subset(range(28))).choice
+    assert record is not None
+    ranks = [candidate.rank for candidate in record.candidates.values()]
+    assert record.candidates[record.score].rank == ranks[0] and "on 28 images of" in str(record)
 
 
 def test_the_record_travels_with_the_detector(chosen: Any, tmp_path: Path) -> None:
