@@ -49,7 +49,7 @@ class DemoResult:
     def __rich__(self) -> Any:
         table = Table(title="AUROC ↑ in %, digits 0 to 7 against each OOD set", title_justify="left")
         table.add_column("method")
-        for name in (*OOD, "mean", "mean\nFPR95 ↓", "ID\naccuracy"):
+        for name in (*OOD, "mean", "ID lost at\n95% of OOD\ncaught ↓", "ID\naccuracy"):
             table.add_column(name, justify="right", no_wrap=True)
         for method, runs in self.evaluations.items():
             sets = [[run.sets[index].full.auroc for run in runs] for index in range(len(OOD))]

@@ -245,7 +245,7 @@ def test_every_record_says_what_it_is() -> None:
 def test_the_documentation_quotes_every_convention() -> None:
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     for each in available()[:7]:
-        title = each.title if each.shown else f"{each.title}, if asked for"
+        title = each.label if each.shown else f"{each.label}, if asked for"
         assert f"| `{each.name}` | {title} | {each.convention} |" in text
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from macs.cli._app import ANY_HARDWARE, Data, FprRuleOption, HardwareOptions, Json, Settings, Several, Whole, app, show
 from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_beside_detector, refuse_without_detector
+from macs.core.console import tell
 from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ def evaluate(
     size
         Edge of the square images, in pixels [default: that of the run or the checkpoint, else 32].
     score
-        Confidence: msp, energy, knn, ... (docs/scores.md), a sum such as msp+vim, several of them, or all; odin takes
-        four times as long [default: the score of the run's method, else msp]. A setting, such as --score.k 10,
-        goes to the scores that have it.
+        Confidence: msp, energy, knn, ... (docs/scores.md), a sum such as msp+vim, several of them, or all, which
+        leaves out odin, since it takes four times as long, unless it is named beside all [default: the score of the
+        run's method, else msp]. A setting, such as --score.k 10, goes to the scores that have it.
     metrics
         Columns of the tables, by the names in the JSON output; one of your own is module:name
         [default: auroc aupr fpr95 aupr_id fpr95_id].
@@ -143,7 +144,11 @@ def evaluate(
     from macs.evaluation import evaluate_scores
 
     named = [trained.score] if score is None else score
-    names = [name for entry in named for name in (scores.available() if entry == "all" else [entry])]
+    slow = [name for name in scores.available() if scores.get(name).reads == "pixels" and name not in named]
+    quick = [name for name in scores.available() if name not in slow]
+    names = [name for entry in named for name in (quick if entry == "all" else [entry])]
+    if "all" in named and slow:
+        tell(f"all leaves out {', '.join(slow)}, which takes a gradient per image; name it beside all to include it.")
     scorers = scores.get_all(names, settings or {})  # report a wrong name before anything slow
     network = trained.network_for(test)
     ranking = evaluate_scores(

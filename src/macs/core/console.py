@@ -4,7 +4,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -14,7 +14,8 @@ from rich.progress import Progress
 from macs.core.errors import MacsWarning
 from macs.core.text import printable
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Sized)
+FIRST_LINE, MOST_SECONDS = 10, 60  # seconds until the first line of progress, and at most between two
 
 
 # Set by --quiet and --verbose; the processes that a command starts inherit them.
@@ -35,11 +36,27 @@ class Terminal(Console):
         raise BrokenPipeError
 
 
-def track(items: Iterable[T], total: int, description: str, show: bool) -> Iterator[T]:
-    """Yield the items and show a progress bar meanwhile; nothing is printed where there is no terminal."""
+def track(batches: Iterable[T], total: int, description: str, show: bool) -> Iterator[T]:
+    """Yield batches of `total` images in all, and show a progress bar; where there is no terminal, a line at times.
+
+    The first line is printed after ten seconds, the next ones less and less often, down to one per minute, and a last
+    one at the end; work that takes less than ten seconds prints nothing. The images per second are the mean over all
+    the work so far, including that of the caller.
+    """
     console = Terminal(stderr=True, quiet=not show)
+    start = time.monotonic()
+    done, due = 0, float(FIRST_LINE)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
-        yield from bar.track(items, total=total, description=description)
+        task = bar.add_task(description, total=total)
+        for batch in batches:
+            yield batch
+            done += len(batch)
+            bar.advance(task, len(batch))
+            seconds = time.monotonic() - start
+            if not console.is_terminal and (seconds >= due or (done == total and due > FIRST_LINE)):
+                speed = f"{done / seconds:,.1f} images per second"
+                tell(f"{description}: {done:,} of {total:,} images in {seconds:.0f} s, {speed}", show)
+                due = seconds + min(seconds, MOST_SECONDS)
 
 
 def tell(line: str, show: bool = True) -> None:

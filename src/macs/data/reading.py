@@ -22,7 +22,7 @@ def batch_at(size: int) -> int:
 def batches_of(
     images: ImageSet, batch: int | None = None, *, doing: str = "scoring", progress: bool = False
 ) -> Iterator[NDArray[np.uint8]]:
-    """All images, N x H x W x 3, with a progress bar that says what is done to them; the last batch may be short."""
+    """All images, N x H x W x 3, with progress that says what is done to them; the last batch may be short."""
     count = batch_at(images.size) if batch is None else batch
 
     def read(step: int) -> NDArray[np.uint8]:
@@ -30,4 +30,4 @@ def batches_of(
         return np.array(images.pixels[step * count : (step + 1) * count])
 
     steps = range(-(-len(images) // count))
-    return track(map_ahead(read, steps, threads=1, ahead=AHEAD), len(steps), f"{doing} {images.name}", progress)
+    return track(map_ahead(read, steps, threads=1, ahead=AHEAD), len(images), f"{doing} {images.name}", progress)

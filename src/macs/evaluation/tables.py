@@ -1,6 +1,8 @@
 """Results as tables for people: percentages, with set sizes and conventions beside them."""
 
-from collections.abc import Sequence
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -8,11 +10,14 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from macs.metrics import Metric, available, get, mean_and_error, shown
+from macs.metrics import Metric, available, mean_and_error, shown
 
 if TYPE_CHECKING:
     from macs.evaluation import Evaluation, Ranking
     from macs.evaluation.benchmarks import BenchmarkResult
+
+PER_SET = ("auroc", "fpr95", "fpr95_id")  # metrics that a ranking shows set by set, unless others are asked for
+IN_ROW, IN_HEADING = 40, 16  # letters of a set's name
 
 
 def evaluation_tables(evaluation: "Evaluation", metrics: Sequence[str] | None = None) -> RenderableType:
@@ -23,10 +28,11 @@ def evaluation_tables(evaluation: "Evaluation", metrics: Sequence[str] | None = 
     accuracy = mean_and_error(evaluation.draw_accuracies)
     full = _table(f"Full sets: {evaluation.images:,} ID images of {evaluation.id}, score {evaluation.score}", columns)
     draws = _table(f"{trials} draws of {drawn:,} ID images and as many OOD: mean ± standard error", columns)
-    for result in evaluation.sets:
-        full.add_row(escape(result.name), f"{result.images:,}", *(percent(result.full[m.name]) for m in columns))
+    names = short_names([result.name for result in evaluation.sets], IN_ROW)
+    for name, result in zip(names, evaluation.sets, strict=True):
+        full.add_row(escape(name), f"{result.images:,}", *(percent(result.full[m.name]) for m in columns))
         values = ([draw[m.name] for draw in result.draws] for m in columns)
-        draws.add_row(escape(result.name), f"{min(drawn, result.images):,}", *(with_error(v) for v in values))
+        draws.add_row(escape(name), f"{min(drawn, result.images):,}", *(with_error(v) for v in values))
     full.add_section()
     full.add_row("mean", "", *(percent(evaluation.mean(m.name)) for m in columns))
     draws.add_section()
@@ -41,17 +47,19 @@ def evaluation_tables(evaluation: "Evaluation", metrics: Sequence[str] | None = 
 
 
 def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> RenderableType:
-    """One row per score: means over the OOD sets, then AUROC set by set."""
+    """One row per score: means over the OOD sets, then one table per metric with a column for each set."""
     columns, best = shown(metrics), ranking.evaluations[0]
-    table = Table(title="Full sets: means over the OOD sets, then each set's AUROC", title_justify="left")
-    table.add_column("score", no_wrap=True)
-    narrow = [escape(metric.heading).replace(" ", "\n") for metric in columns]  # many columns have to fit
-    auroc = get("auroc").heading.replace(" ", "\n")
-    for title in (*narrow, *(f"{escape(result.name)}\n{auroc}" for result in best.sets)):
-        table.add_column(title, justify="right", min_width=5)
+    means = _score_table("Full sets: means over the OOD sets", map(_heading, columns))
     for evaluation in ranking.evaluations:
-        means = (percent(evaluation.mean(metric.name)) for metric in columns)
-        table.add_row(escape(evaluation.score), *means, *(percent(result.full.auroc) for result in evaluation.sets))
+        means.add_row(escape(evaluation.score), *(percent(evaluation.mean(metric.name)) for metric in columns))
+    names = short_names([result.name for result in best.sets], IN_HEADING)
+    tables = []
+    for metric in shown(metrics or PER_SET) if len(names) > 1 else ():
+        per_set = _score_table(f"Full sets: {metric.label} {metric.arrow}", map(escape, names))
+        for evaluation in ranking.evaluations:
+            values = (percent(result.full[metric.name]) for result in evaluation.sets)
+            per_set.add_row(escape(evaluation.score), *values)
+        tables.append(per_set)
     notes = []
     if ranking.fitted:
         images = f"{ranking.train_images:,} training images of {ranking.train}"
@@ -63,7 +71,8 @@ def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> R
     sizes = ", ".join(f"{result.name} {result.images:,}" for result in best.sets)
     return Group(
         escape(f"{best.images:,} ID images of {best.id}, accuracy {percent(best.accuracy)}%; OOD images: {sizes}"),
-        table,
+        means,
+        *tables,
         *notes,
         *conventions(columns),
         threshold(best),
@@ -119,8 +128,8 @@ def published_table(result: "BenchmarkResult") -> RenderableType:
 
 def conventions(metrics: Sequence[Metric]) -> list[str]:
     """One sentence per column of a table on its meaning, and one that names the other metrics."""
-    sentences = [escape(f"{metric.title}: {metric.convention}.") for metric in metrics]
-    others = [metric.title for metric in available() if metric not in metrics]
+    sentences = [escape(metric.sentence) for metric in metrics]
+    others = [metric.label for metric in available() if metric not in metrics]
     return [*sentences, escape(f"The JSON output has {', '.join(others)} as well.")] if others else sentences
 
 
@@ -134,10 +143,39 @@ def threshold(evaluation: "Evaluation") -> str:
 def _table(title: str, metrics: Sequence[Metric]) -> Table:
     """An empty table with one column per metric."""
     table = Table(title=escape(title), title_justify="left")
-    table.add_column("OOD set")
-    for name in ("images", *(escape(metric.heading) for metric in metrics)):
+    table.add_column("OOD set", overflow="fold")
+    for name in ("images", *map(_heading, metrics)):
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def _score_table(title: str, headings: Iterable[str]) -> Table:
+    """An empty table with one row per score to come."""
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("score", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right", min_width=5, overflow="fold")
+    return table
+
+
+def _heading(metric: Metric) -> str:
+    """The heading of a column, broken into lines, since many columns have to fit."""
+    return escape("\n".join(textwrap.wrap(f"{metric.label} {metric.arrow}", 11)))
+
+
+def short_names(names: Sequence[str], letters: int) -> list[str]:
+    """The names without the folders that all of them are in, and without their middle if they are still too long.
+
+    Two names that would become the same keep all of their letters.
+    """
+    parts = [re.findall(r"[^/\\]+[/\\]*|[/\\]+", name) for name in names]
+    common = 0
+    while len(names) > 1 and all(len(part) > common + 1 and part[common] == parts[0][common] for part in parts):
+        common += 1
+    left = ["".join(part[common:]) for part in parts]
+    begin, end = (letters - 1) // 3, letters - 1 - (letters - 1) // 3
+    short = [name if len(name) <= letters else f"{name[:begin]}…{name[-end:]}" for name in left]
+    return [name if short.count(name) == 1 else whole for name, whole in zip(short, left, strict=True)]
 
 
 def percent(value: float) -> str:

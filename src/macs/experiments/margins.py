@@ -91,7 +91,8 @@ class Sweep:
     @property
     def notes(self) -> list[str]:
         """What a reader of the curve needs to know."""
-        rule = f"The margin {self.chosen:g} has the lowest FPR95 (then the highest AUROC, then the smallest margin)"
+        lowest = "the lowest share of ID lost at 95% of OOD caught"
+        rule = f"The margin {self.chosen:g} has {lowest} (then the highest AUROC, then the smallest margin)"
         where = {
             "validation": "on held-out ID images and held-out outliers.",
             "test": "on the test sets (the paper's MaCS*): it is test-chosen, so do not compare it with other methods.",
@@ -167,7 +168,7 @@ class Sweep:
         spread = f", mean ± standard deviation over {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
         table = Table(title=f"Margins of {self.net} on {self.id}, in %{spread}", title_justify="left")
         table.add_column(f"margin\n← {self.chosen_by}-chosen", no_wrap=True)
-        titles = {"fpr95": "FPR95 ↓", "auroc": "AUROC ↑", "accuracy": "accuracy ↑"}
+        titles = {"fpr95": "ID lost at\n95% of OOD\ncaught ↓", "auroc": "AUROC ↑", "accuracy": "accuracy ↑"}
         for on in self.measured_on:
             for title in titles.values():
                 table.add_column(f"{on}\n{title}", justify="right")

@@ -51,16 +51,28 @@ class Metric:
     """How a number is computed from ranked confidences, what it is called, and what it means."""
 
     name: str  # in Python and in JSON
-    title: str  # in tables
+    title: str  # as papers call it
     better: Literal["higher", "lower"]
     convention: str  # what it measures and which class is positive, in words
     shown: bool  # whether tables show it by default
     compute: Callable[[Ranked], float]
+    label: str  # in our tables: a plainer name than the title, if there is one
+
+    @property
+    def arrow(self) -> str:
+        """Up if higher is better, down if lower is."""
+        return "↑" if self.better == "higher" else "↓"
 
     @property
     def heading(self) -> str:
-        """The heading of its column: the title and an arrow, up if higher is better and down if lower is."""
-        return f"{self.title} {'↑' if self.better == 'higher' else '↓'}"
+        """The heading of its column beside the numbers of papers: the title and the arrow."""
+        return f"{self.title} {self.arrow}"
+
+    @property
+    def sentence(self) -> str:
+        """What it measures, with both of its names."""
+        names = self.title if self.label == self.title else f"{self.label} ({self.title})"
+        return f"{names}: {self.convention}."
 
     @property
     def __wrapped__(self) -> Callable[[Ranked], float]:
@@ -79,14 +91,20 @@ _registry: Registry[Metric] = Registry("macs.metrics", "metric")
 
 
 def metric(
-    name: str, *, title: str, better: Literal["higher", "lower"], convention: str, shown: bool = False
+    name: str,
+    *,
+    title: str,
+    better: Literal["higher", "lower"],
+    convention: str,
+    shown: bool = False,
+    label: str | None = None,
 ) -> Callable[[Callable[[Ranked], float]], Metric]:
     """Register a function of ranked confidences as a metric."""
     if not name.isidentifier() or hasattr(OODMetrics, name):
         raise MacsError(f"A metric cannot be called {name!r}; it needs a name of letters, digits and _ like 'fpr99'.")
 
     def add(compute: Callable[[Ranked], float]) -> Metric:
-        return _registry(name)(Metric(name, title, better, convention, shown, compute))
+        return _registry(name)(Metric(name, title, better, convention, shown, compute, label or title))
 
     return add
 

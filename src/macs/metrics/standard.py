@@ -40,6 +40,7 @@ def aupr(ranked: Ranked) -> float:
 @metric(
     "fpr95",
     title="FPR95",
+    label="ID lost at 95% of OOD caught",
     better="lower",
     shown=True,
     convention="share of ID images flagged when 95% of OOD images are caught "
@@ -63,6 +64,7 @@ def aupr_id(ranked: Ranked) -> float:
 @metric(
     "fpr95_id",
     title="FPR95-ID",
+    label="OOD passed at 95% of ID kept",
     better="lower",
     shown=True,
     convention="share of OOD images accepted when 95% of ID images are kept (ID as positive: energy_ood, DivOE)",

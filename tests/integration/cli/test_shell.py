@@ -58,7 +58,7 @@ def test_quiet_leaves_out_messages_but_no_results_and_no_warnings(
     assert capsys.readouterr().err == "at work\n"
     monkeypatch.setenv(console.QUIET, "1")
     console.tell("at work")
-    assert list(console.track(iter([1, 2]), 2, "steps", show=True)) == [1, 2]
+    assert list(console.track(iter("ab"), 2, "steps", show=True)) == ["a", "b"]
     assert capsys.readouterr().err == ""
     console.Terminal().print("a result")
     assert capsys.readouterr().out == "a result\n"

@@ -28,11 +28,27 @@ def test_tracked_items_come_one_by_one_and_without_a_terminal_in_silence(
     def numbers() -> Any:
         for number in range(3):
             asked.append(number)
-            yield number
+            yield [number]
 
-    for number in track(numbers(), 3, "counting", show):
+    for (number,) in track(numbers(), 3, "counting", show):
         assert asked[-1] == number and len(asked) == number + 1
     assert asked == [0, 1, 2] and capsys.readouterr() == ("", "")
+
+
+def test_without_a_terminal_long_work_prints_lines_with_the_speed_of_all_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("macs.core.console.time.monotonic", lambda: now)
+    for batch in track(["x" * 8] * 49 + ["x" * 4], 396, "scoring svhn", show=True):
+        now += 8 if now == 0 else len(batch) / 2  # the first batch takes twice as long
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "scoring svhn: 16 of 396 images in 12 s, 1.3 images per second"
+    seconds = [int(line.split(" images in ")[1].split(" s,")[0]) for line in lines]
+    assert seconds == [12, 24, 48, 96, 156, 202]
+    assert lines[-1] == "scoring svhn: 396 of 396 images in 202 s, 2.0 images per second"
+    list(track(["x"] * 3, 3, "scoring svhn", show=False))
+    assert capsys.readouterr().err == ""
 
 
 def test_a_terminal_sees_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
