@@ -1,5 +1,6 @@
 """What all tests share: real data where it is at hand, tiny sets, and detectors that know them."""
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -25,6 +26,8 @@ from macs.detector import Detector
 from tiny import classifier, noise, stripes
 
 keep_freed_memory()  # as every command does
+os.environ["MACS_CACHE"] = tempfile.mkdtemp(prefix="macs-cache-")  # where commands keep outputs, not the user's folder
+atexit.register(shutil.rmtree, os.environ["MACS_CACHE"], ignore_errors=True)
 hypothesis.settings.register_profile("quick", max_examples=20, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=100, deadline=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "quick")

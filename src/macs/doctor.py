@@ -114,8 +114,17 @@ class DataOnDisk:
 
 
 @dataclass(frozen=True)
+class CachedOutputs:
+    """The folder in which the outputs of networks are kept, how many bytes it holds, and how many it may hold."""
+
+    folder: str
+    bytes: int
+    limit: int
+
+
+@dataclass(frozen=True)
 class Diagnosis:
-    """All findings. `torch`, `onnxruntime` and `data` are a sentence where they cannot be examined."""
+    """All findings. `torch`, `onnxruntime`, `data` and `cache` are a sentence where they cannot be examined."""
 
     macs: str
     python: str
@@ -125,6 +134,7 @@ class Diagnosis:
     onnxruntime: OnnxRuntime | str
     extras: list[ExtraState]
     data: DataOnDisk | str
+    cache: CachedOutputs | str
     advice: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -147,6 +157,7 @@ def examine(data: str | Path | None = None) -> Diagnosis:
         onnxruntime,
         extras,
         on_disk,
+        examine_cache(),
         advice(torch, extras, on_disk),
     )
 
@@ -231,6 +242,18 @@ def examine_data(root: str | Path | None) -> DataOnDisk | str:
         return error.sentence
     except ImportError as error:
         return f"cannot be listed without the package {error.name}, which reading datasets needs."
+
+
+def examine_cache() -> CachedOutputs | str:
+    try:
+        from macs.core.cache import Cache, cache_folder
+
+        cache = Cache(cache_folder())
+        return CachedOutputs(str(cache.folder), sum(size for _, size, _ in cache.files()), cache.limit)
+    except MacsError as error:
+        return error.sentence
+    except ImportError as error:
+        return f"cannot be examined without the package {error.name}."
 
 
 def advice(torch: Torch | str, extras: list[ExtraState], data: DataOnDisk | str) -> list[str]:

@@ -4,6 +4,7 @@ for outputs in outputs_of(net, images, features=True):
     outputs.logits, outputs.features
 """
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from macs import nets
+from macs.core.cache import Cache, kept
 from macs.core.console import timed, warn
-from macs.core.devices import channels_last, device_of, explained, use_bf16
+from macs.core.devices import arithmetic_of, channels_last, device_of, explained, use_bf16
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import to_float
@@ -97,6 +99,9 @@ def inference(
     with inference(net) as run:
         logits = run(batch).logits
 
+    In a block of `macs.core.cache.keeping`, outputs that were computed before are read from the disk, if network,
+    arithmetic and every pixel of the batch are the same: they are the same bits.
+
     If all outputs are probabilities, it ends with a warning, once per network.
     """
     device = device_of(net)
@@ -111,16 +116,24 @@ def inference(
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             if features:
                 penultimate, logits = nets.features_of(net, pixels)
-                outputs = Outputs(logits.float(), penultimate.float(), pixels, net)
-            else:
-                outputs = Outputs(nets.logits_of(net, pixels).float(), None, pixels, net)
-        nonlocal seen, all_probabilities
-        seen += len(outputs)
-        all_probabilities = all_probabilities and are_probabilities(outputs.logits)
-        return outputs
+                return Outputs(logits.float(), penultimate.float(), pixels, net)
+            return Outputs(nets.logits_of(net, pixels).float(), None, pixels, net)
 
+    cache = kept()
+    identity = None if cache is None else nets.identity(net)
     try:
-        yield run
+        ask = run
+        if cache is not None and identity is not None:
+            ask = remembering(run, cache, repr((identity, features, bf16, arithmetic_of(device))), net)
+
+        def watched(batch: RawPixels) -> Outputs:
+            nonlocal seen, all_probabilities
+            outputs = ask(batch)
+            seen += len(outputs)
+            all_probabilities = all_probabilities and are_probabilities(outputs.logits)
+            return outputs
+
+        yield watched
         if all_probabilities and seen >= ENOUGH:
             warn_of_softmax(net)
     finally:
@@ -140,3 +153,28 @@ def warn_of_softmax(net: nn.Module) -> None:
             f"The outputs of {nets.name_of(net)} are probabilities, not logits, which misleads energy, maxlogit and "
             "most other scores, and training; remove the softmax at the end of the network."
         )
+
+
+def remembering(
+    run: Callable[[RawPixels], Outputs], cache: Cache, setting: str, net: nn.Module
+) -> Callable[[RawPixels], Outputs]:
+    """The same function, which looks into the cache first; `setting` tells all but the pixels."""
+    device = device_of(net)
+
+    @torch.inference_mode()
+    def recall(batch: RawPixels) -> Outputs:
+        raw = np.ascontiguousarray(torch.as_tensor(batch).cpu().numpy())
+        key = hashlib.sha256(f"{setting} {raw.dtype} {raw.shape} ".encode() + raw.tobytes()).hexdigest()
+        found = cache.get(key)
+        if found is None:
+            outputs = run(batch)
+            parts = {"logits": outputs.logits, "features": outputs._features}
+            tensors = {name: tensor for name, tensor in parts.items() if tensor is not None}
+            if all(tensor.is_contiguous() for tensor in tensors.values()):  # others would come back in another layout
+                cache.put(key, {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
+            return outputs
+        # Cloned, since a product may round differently in memory that is aligned differently.
+        tensors = {name: torch.from_numpy(array).clone().to(device) for name, array in found.items()}
+        return Outputs(tensors["logits"], tensors.get("features"), to_float(torch.as_tensor(batch), device), net)
+
+    return recall

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from command import refused, run
 from macs import doctor
 from macs.core.devices import use_bf16
-from macs.doctor import EXTRAS, DataOnDisk, Extra, Torch, examine_extra
+from macs.doctor import EXTRAS, CachedOutputs, DataOnDisk, Extra, Torch, examine_extra
 from repository import ROOT
 
 FOR_DEVELOPERS = ("dev", "docs")  # which a user has no reason to install
@@ -93,6 +94,19 @@ def test_only_what_is_on_disk_is_listed_as_such(tmp_path: Path, found: doctor.Di
     (tmp_path / "test_32x32.mat").touch()
     after = doctor.examine_data(tmp_path)
     assert isinstance(after, DataOnDisk) and after.found["svhn"] == ["test"] and after.root == str(tmp_path)
+
+
+def test_the_cache_and_its_size_are_named(
+    found: doctor.Diagnosis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MACS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache" / "ab").mkdir(parents=True)
+    (tmp_path / "cache" / "ab" / "one").write_bytes(bytes(3_000_000))
+    cache = doctor.examine_cache()
+    assert cache == CachedOutputs(str(tmp_path / "cache"), 3_000_000, 2_000_000_000)
+    monkeypatch.setattr(doctor, "examine", lambda data: replace(found, cache=cache))
+    run("doctor")
+    assert f"Cached outputs of networks in {tmp_path / 'cache'}: 3 of at most 2,000 MB" in capsys.readouterr().out
 
 
 def test_json_has_the_same(

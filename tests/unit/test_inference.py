@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import torch
 from torch import nn
 
 import macs
+from dots import Dots
 from macs import methods, nets
+from macs.core.cache import FOLDER, keeping
 from macs.core.errors import MacsError
 from macs.data.reading import batches_of
 from macs.inference import Outputs, inference, outputs_of
@@ -115,3 +118,74 @@ def test_what_only_resembles_probabilities_is_not(rows: list[list[float]]) -> No
             return torch.tensor(rows)
 
     assert told(Says(), lambda net: list(outputs_of(net, [noise(len(rows), seed=0).pixels[:]]))) == []
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
+    """The number of images in each pass of a network, and an empty cache."""
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    counted: list[int] = []
+    for name in ("features_of", "logits_of"):
+        function = getattr(nets, name)
+
+        def counting(net: Any, pixels: Any, function: Any = function) -> Any:
+            counted.append(len(pixels))
+            return function(net, pixels)
+
+        monkeypatch.setattr(nets, name, counting)
+    return counted
+
+
+def joined(net: nn.Module, images: Any, **options: Any) -> list[bytes]:
+    return [
+        part.cpu().numpy().tobytes()
+        for outputs in outputs_of(net, images, **options)
+        for part in (outputs.logits, outputs.pixels, *([outputs.features] if options.get("features") else []))
+    ]
+
+
+@pytest.mark.parametrize("features", [True, False])
+def test_kept_outputs_are_the_same_bits_and_take_no_pass(net: Any, passes: list[int], features: bool) -> None:
+    images = noise(300, seed=0)
+    plain = joined(net, images, features=features)
+    assert passes == [256, 44]
+    with keeping():
+        assert joined(net, images, features=features) == plain and passes == [256, 44] * 2
+        assert joined(net, images, features=features) == plain and passes == [256, 44] * 2
+        (outputs,) = outputs_of(net, images.pixels[:256][None], features=features)
+        assert passes == [256, 44] * 2 and outputs.net is net and not outputs.logits.requires_grad
+    with keeping():  # another command
+        assert joined(net, images, features=features) == plain and passes == [256, 44] * 2
+    with keeping(False):
+        assert joined(net, images, features=features) == plain and passes == [256, 44] * 3
+
+
+def test_other_pixels_weights_precisions_or_parts_take_a_pass_of_their_own(net: Any, passes: list[int]) -> None:
+    images = noise(10, seed=0)
+    changed = images.pixels[:].copy()
+    changed[9, 15, 15, 2] ^= 1
+    with keeping():
+        joined(net, images, precision="float32")
+        for batch in (changed, images.pixels[:9], images.pixels[::-1].copy()):
+            joined(net, [batch], precision="float32")
+        joined(net, images, precision="bf16")
+        joined(net, images, precision="float32", features=True)
+        with torch.no_grad():
+            net.fc.bias[0] += 1
+        joined(net, images, precision="float32")
+        assert passes == [10, 10, 9, 10, 10, 10, 10]
+        hooked = Dots()
+        joined(hooked, images)
+        joined(hooked, images)
+    assert passes[7:] == [10, 10]  # a user's own network may change its code at any time
+
+
+def test_a_damaged_file_is_computed_again(net: Any, passes: list[int], tmp_path: Path) -> None:
+    images = noise(10, seed=0)
+    with keeping():
+        plain = joined(net, images, features=True)
+        (path,) = tmp_path.rglob("*.safetensors")
+        path.write_bytes(path.read_bytes()[:-3])
+        for _ in range(2):
+            assert joined(net, images, features=True) == plain
+    assert passes == [10, 10]

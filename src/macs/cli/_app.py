@@ -54,6 +54,11 @@ GROUPS = {  # the commands in the order in which a user needs them
 Flag = Parameter(negative="")
 Several = Parameter(consume_multiple=True, negative="")  # an option followed by any number of values
 DATA_HELP = "Folder of the datasets [default: $MACS_DATA, else the user's cache folder]."
+NoCache = Annotated[
+    bool,
+    Flag,
+    Parameter(help="Run the network on every image again: neither use nor keep outputs in the cache folder."),
+]
 Json = Annotated[bool, Flag, Parameter(help="Print the results as JSON.")]
 
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, Settings, Several, Whole, app, show
+from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, NoCache, Settings, Several, Whole, app, show
+from macs.core.cache import keeping
 from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.settings import Span
@@ -37,6 +38,7 @@ def calibrate(
     normalisation: str | None = None,
     classes: Names = None,
     size: Whole | None = None,
+    no_cache: NoCache = False,
     hardware: HardwareOptions = ANY_HARDWARE,
     data: Data = None,
     json: Json = False,
@@ -152,11 +154,12 @@ def calibrate(
     network = trained.network(len(known or given or validation.classes) or None)
     record = None if trained.spec is None else trained.spec.as_dict()
     detector = Detector(network, "msp" if auto else candidates[name], known or given, record)
-    if auto and held_out is not None:
-        detector = detector.choose(train, held_out, kinds, candidates, images=fit_images, progress=True)
-    elif train is not None or held_out is not None:
-        detector = detector.fit(train, held_out, images=fit_images, progress=True)
-    detector = detector.calibrate(validation, keep, per_class, unknown, others, progress=True)
+    with keeping(not no_cache):
+        if auto and held_out is not None:
+            detector = detector.choose(train, held_out, kinds, candidates, images=fit_images, progress=True)
+        elif train is not None or held_out is not None:
+            detector = detector.fit(train, held_out, images=fit_images, progress=True)
+        detector = detector.calibrate(validation, keep, per_class, unknown, others, progress=True)
     detector.save(out)
     calibration, choice = detector.calibrated, detector.choice
     lines = [] if choice is None else [str(choice)]

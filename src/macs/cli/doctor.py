@@ -27,7 +27,7 @@ def doctor(*, data: Data = None, json: Json = False) -> None:
 
 
 def text_of(examination: "Diagnosis") -> str:
-    torch, runtime, data = examination.torch, examination.onnxruntime, examination.data
+    torch, runtime, data, cache = examination.torch, examination.onnxruntime, examination.data, examination.cache
     lines = [
         f"macs {examination.macs} in {examination.location}",
         f"Python {examination.python} on {examination.platform}",
@@ -54,6 +54,11 @@ def text_of(examination: "Diagnosis") -> str:
         lines.append(f"Data in {data.root}")
         lines += [f"  {name:<16} {', '.join(splits)}" for name, splits in data.found.items()]
         lines += [f"  not there: {', '.join(data.missing)}"] if data.missing else []
+    if isinstance(cache, str):
+        lines.append(f"Cached outputs of networks: {cache}")
+    else:
+        megabytes = f"{cache.bytes / 1e6:,.0f} of at most {cache.limit / 1e6:,.0f} MB"
+        lines.append(f"Cached outputs of networks in {cache.folder}: {megabytes}")
     if examination.advice:
         lines += ["", "What to do", *(f"  {step}" for step in examination.advice)]
     return "\n".join(lines)

@@ -4,8 +4,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from macs.cli._app import ANY_HARDWARE, Data, FprRuleOption, HardwareOptions, Json, Settings, Several, Whole, app, show
+from macs.cli._app import (
+    ANY_HARDWARE,
+    Data,
+    FprRuleOption,
+    HardwareOptions,
+    Json,
+    NoCache,
+    Settings,
+    Several,
+    Whole,
+    app,
+    show,
+)
 from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_beside_detector, refuse_without_detector
+from macs.core.cache import keeping
 from macs.core.console import tell
 from macs.core.errors import MacsError
 
@@ -40,6 +53,7 @@ def evaluate(
     fpr_rule: FprRuleOption = "first",
     precision: Literal["auto", "bf16", "float32"] = "auto",
     provider: Provider = None,
+    no_cache: NoCache = False,
     hardware: HardwareOptions = ANY_HARDWARE,
     data: Data = None,
     json: Json = False,
@@ -121,7 +135,8 @@ def evaluate(
         )
         file = detector_file(detector, net, score[0] if score else None, provider, hardware)
         test, sets = detector_sets(file.label, id, ood or [], data)
-        evaluation = file.open().evaluate(test, sets, **asdict(protocol))
+        with keeping(not no_cache):
+            evaluation = file.open().evaluate(test, sets, **asdict(protocol))
         value = {"net": file.label.net, "detector": str(detector), **evaluation.as_dict()}
         show(evaluation.table(metrics), value, json)
         return
@@ -151,21 +166,22 @@ def evaluate(
         tell(f"all leaves out {', '.join(slow)}, which takes a gradient per image; name it beside all to include it.")
     scorers = scores.get_all(names, settings or {})  # report a wrong name before anything slow
     network = trained.network_for(test)
-    ranking = evaluate_scores(
-        network,
-        test,
-        sets,
-        scorers,
-        train=lambda: (
-            public.load("train", root=data, preparation=trained.preparation)
-            if public is not None
-            else _training_images(trained, data)
-        ),
-        held_out=None if public else lambda: trained.held_out_images(data),
-        fit_images=fit_images,
-        protocol=protocol,
-        precision=precision,
-    )
+    with keeping(not no_cache):
+        ranking = evaluate_scores(
+            network,
+            test,
+            sets,
+            scorers,
+            train=lambda: (
+                public.load("train", root=data, preparation=trained.preparation)
+                if public is not None
+                else _training_images(trained, data)
+            ),
+            held_out=None if public else lambda: trained.held_out_images(data),
+            fit_images=fit_images,
+            protocol=protocol,
+            precision=precision,
+        )
     if public is not None:
         result: benchmarks.BenchmarkResult | Evaluation | Ranking = benchmarks.BenchmarkResult(public, ranking)
     else:

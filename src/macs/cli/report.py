@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from macs.cli._app import ANY_HARDWARE, Data, HardwareOptions, Json, Settings, Several, app, ood_sets_for, show
+from macs.cli._app import ANY_HARDWARE, Data, HardwareOptions, Json, NoCache, Settings, Several, app, ood_sets_for, show
 from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_beside_detector, refuse_without_detector
+from macs.core.cache import keeping
 from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.files import output_file
@@ -28,6 +29,7 @@ def report(
     provider: Provider = None,
     out: Path | None = None,
     card: Path | None = None,
+    no_cache: NoCache = False,
     hardware: HardwareOptions = ANY_HARDWARE,
     data: Data = None,
     json: Json = False,
@@ -78,7 +80,9 @@ def report(
 
         from macs.report import write_detector
 
-        _show(target, write_detector(target, file.open(), test, sets), json)
+        with keeping(not no_cache):
+            measured = write_detector(target, file.open(), test, sets)
+        _show(target, measured, json)
         return
     refuse_without_detector(provider)
     if run is None:
@@ -101,16 +105,17 @@ def report(
     from macs.report import write
 
     name = trained.score if score is None else score
-    evaluation = write(
-        target,
-        trained.network_for(test),
-        test,
-        sets,
-        run=run,
-        score=scores.get(name, **settings) if settings else name,
-        train=lambda: own.images("train", data),
-        held_out=lambda: own.held_out_images(data),
-    )
+    with keeping(not no_cache):
+        evaluation = write(
+            target,
+            trained.network_for(test),
+            test,
+            sets,
+            run=run,
+            score=scores.get(name, **settings) if settings else name,
+            train=lambda: own.images("train", data),
+            held_out=lambda: own.held_out_images(data),
+        )
     if card_file is not None:
         from macs.report.card import write_card
         from macs.training.runs import RunFolder

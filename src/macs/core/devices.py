@@ -53,6 +53,14 @@ def device_of(net: nn.Module) -> torch.device:
     return next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
 
 
+def arithmetic_of(device: torch.device) -> str:
+    """All that may change the last bits of a result: torch, the device, its threads and its instructions."""
+    if device.type == "cuda":
+        return repr((torch.__version__, "cuda", torch.cuda.get_device_name(device), torch.version.cuda))
+    capability, limit = torch.backends.cpu.get_cpu_capability(), os.environ.get(ISA_LIMIT, "")
+    return repr((torch.__version__, device.type, capability, limit, torch.get_num_threads()))
+
+
 def channels_last(net: nn.Module) -> nn.Module:
     """Lay out the weights, in place, in channels-last order, which is the order of every batch here."""
     cast(Any, net).to(memory_format=torch.channels_last)  # torch's stub does not declare memory_format

@@ -31,7 +31,7 @@ from macs.nets._network import (
     through_head,
 )
 from macs.nets._normalise import Normalise
-from macs.nets._weights import origin_of, remember_origin, weights_hash
+from macs.nets._weights import identity, origin_of, remember_origin, weights_hash
 
 __all__ = [
     "NORMALISATIONS",
@@ -47,6 +47,7 @@ __all__ = [
     "class_names",
     "features_of",
     "fitting_torchvision",
+    "identity",
     "is_ours",
     "last_linear",
     "load",

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import torch
 
+from dots import Dots
 from macs import nets
 from macs.data.spec import MEMORY
 from macs.nets._weights import Origin
@@ -40,3 +41,32 @@ def test_a_network_and_its_copies_know_where_their_weights_came_from_until_they_
     with torch.no_grad():
         loaded.get_parameter("fc.bias")[0] += 1
     assert nets.origin_of(loaded).source == MEMORY
+
+
+def test_a_network_is_told_apart_by_all_that_its_outputs_depend_on() -> None:
+    first = nets.identity(small())
+    assert first is not None and nets.identity(small().eval()) == first
+    moved = small()
+    nets.remember_origin(moved, "elsewhere.pt")
+    cast(Any, moved).to(memory_format=torch.channels_last)
+    assert nets.identity(moved) == first
+
+    weight, buffer, normalised, setting, plain = (small() for _ in range(5))
+    with torch.no_grad():
+        weight.get_parameter("fc.bias")[0] += 1e-7
+        buffer.get_buffer("bn1.running_mean")[0] += 1e-7
+        normalise = next(module for module in normalised.modules() if isinstance(module, nets.Normalise))
+        normalise.mean[0] += 1e-7  # not in the state dict
+    cast(Any, setting).bn1.eps = 1e-4
+    cast(Any, plain).bn1.constant = torch.ones(1)
+    changed = [nets.identity(net) for net in (weight, buffer, normalised, setting, plain)]
+    assert None not in changed and len({first, *changed}) == 6
+
+
+def test_a_network_whose_code_is_unknown_has_no_identity() -> None:
+    hooked, early, replaced = small(), small(), small()
+    hooked.get_submodule("bn1").register_forward_hook(lambda module, inputs, output: output * 2)
+    early.register_forward_pre_hook(lambda module, inputs: None)
+    cast(Any, replaced).forward = lambda pixels: pixels.mean((2, 3))
+    for net in (hooked, early, replaced, Dots(), torch.nn.Sequential(Dots())):
+        assert nets.identity(net) is None
