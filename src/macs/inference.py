@@ -122,7 +122,7 @@ def inference(
     cache = kept()
     identity = None if cache is None else nets.identity(net)
     try:
-        ask = run
+        ask: Callable[[RawPixels], Outputs] = run
         if cache is not None and identity is not None:
             ask = remembering(run, cache, repr((identity, features, bf16, arithmetic_of(device))), net)
 

@@ -11,6 +11,7 @@ from macs.core.settings import Span
 
 if TYPE_CHECKING:
     from macs.data import ImageSet, Preparation
+    from macs.training.trained import Trained
 
 Names = Annotated[list[str] | None, Several]
 AUTO = "auto"  # the score that is chosen
@@ -95,7 +96,7 @@ def calibrate(
     size
         Edge of the square images, in pixels [default: that of the run or the checkpoint, else 32].
     """
-    from macs.data.fitness import few, refuse_seen, same_classes
+    from macs.data.fitness import few, same_classes
     from macs.data.loading import load_unseen
     from macs.detector.calibration import share_to_keep
     from macs.detector.choosing import candidate_names
@@ -109,14 +110,7 @@ def calibrate(
     trained = open_trained(
         run, net=net, checkpoint=checkpoint, id=images, size=size, normalisation=normalisation, images="--images"
     )
-    if trained.divided:
-        validation = trained.images(split or "val", data)
-    else:
-        validation = load_unseen(trained.id, split, data, preparation=trained.preparation)
-        if split is None and validation.origin.split == "test":
-            tell(f"{trained.id} has no val part, so the threshold is calibrated on test images; evaluate it on others.")
-        if trained.trained_on is not None:
-            refuse_seen(validation, trained.trained_on)
+    validation = images_to_calibrate_on(trained, split, data)
     others, validation = validation.split(check) if check else (None, validation)
     unknown = {
         name: load_unseen(name, None, data, labelled=False, preparation=trained.preparation) for name in outliers or ()
@@ -172,6 +166,21 @@ def calibrate(
         "choice": None if choice is None else choice.as_dict(),
     }
     show("\n".join([*lines, str(calibration), f"The detector is in {out}."]), value, json)
+
+
+def images_to_calibrate_on(trained: "Trained", split: str | None, data: Path | None) -> "ImageSet":
+    """The val part of the ID set, else its test part; never images that the network was trained on."""
+    from macs.data.fitness import refuse_seen
+    from macs.data.loading import load_unseen
+
+    if trained.divided:
+        return trained.images(split or "val", data)
+    images = load_unseen(trained.id, split, data, preparation=trained.preparation)
+    if split is None and images.origin.split == "test":
+        tell(f"{trained.id} has no val part, so the threshold is calibrated on test images; evaluate it on others.")
+    if trained.trained_on is not None:
+        refuse_seen(images, trained.trained_on)
+    return images
 
 
 def hold_out(images: "ImageSet", score: str) -> "tuple[ImageSet, ImageSet]":

@@ -207,6 +207,7 @@ def _train(
     train, validation = _id_images(wanted, data, broken)
 
     from macs import methods, training
+    from macs.training.checks import warn_of_known_outliers
 
     outliers = validation_outliers = None
     if methods.build(wanted.method, recipe.options).needs_outliers:
@@ -218,6 +219,8 @@ def _train(
     net = wanted.starting_net(classes=len(train.classes))
     if not (wanted.checkpoint or from_scratch or resume):
         warn("There is no --checkpoint, so training starts from random weights; `macs pretrain` gives better ones.")
+    if outliers is not None and wanted.checkpoint and not resume and os.environ.get("RANK", "0") == "0":
+        warn_of_known_outliers(net, train, outliers, recipe.precision, progress=True)
     history = training.finetune(
         net,
         train,

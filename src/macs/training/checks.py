@@ -2,7 +2,8 @@
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from macs import methods, nets
 from macs.core.console import warn
@@ -10,13 +11,18 @@ from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.core.settings import unusual
 from macs.data import ImageSet
-from macs.data.batches import to_float
+from macs.data.batches import labels_of, to_float
 from macs.data.fingerprint import same_pixels
-from macs.inference import ENOUGH, are_probabilities, warn_of_softmax
+from macs.inference import ENOUGH, are_probabilities, outputs_of, warn_of_softmax
 from macs.methods import Method
 from macs.training.recipe import Recipe
 from macs.training.runs import RunFolder
 from macs.training.spec import RANDOM
+
+SAMPLE = 300  # images of each kind whose features are compared
+CLOSEST = 0.25  # an outlier resembles a class if it is as close to it as the closest quarter of its images are
+NOTICEABLE = 0.05  # share of outliers; of clean sets, up to 0.027 do (docs/methods.md)
+FEWEST_ID, FEWEST_OF_CLASS, FEWEST_ALIKE = 20, 10, 3  # images to compare with, and outliers to warn of
 
 
 def check_fitness(net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: Recipe, method: Method) -> None:
@@ -62,6 +68,56 @@ def check_fitness(net: nn.Module, train: ImageSet, outliers: ImageSet | None, re
             f"{nets.name_of(net)} has {outputs} outputs, but no image of {train.name} belongs to {unused} of them; "
             f"a network for these images has {outputs - unused}."
         )
+
+
+def warn_of_known_outliers(
+    net: nn.Module, train: ImageSet, outliers: ImageSet, precision: str = "auto", progress: bool = False
+) -> None:
+    """Warn of outliers that may show known classes, by the features of a network that is trained already.
+
+    The closeness of an image is the largest cosine between its features and those of up to 300 training images; the
+    class of the nearest one is the class that it is close to. As many other training images are the reference: an
+    outlier that is closer to its class than three quarters of those that are close to the same class resembles it.
+    Nothing is said of fewer than 3 such outliers, or of less than 5% of those compared.
+    """
+    count = min(SAMPLE, len(train) // 2)
+    if count < FEWEST_ID or train.labels is None:
+        return
+    bank, rest = train.split(count)
+    others = rest.split(SAMPLE)[0] if len(rest) > SAMPLE else rest
+    drawn = np.sort(np.random.default_rng(0).permutation(len(outliers))[:SAMPLE])
+    sample = outliers.subset(drawn)
+    labels = torch.from_numpy(labels_of(bank))
+
+    def features(images: ImageSet) -> Tensor:
+        passes = outputs_of(net, images, features=True, precision=precision, doing="comparing", progress=progress)
+        return torch.cat([normalize(outputs.features, dim=1).cpu() for outputs in passes])
+
+    def closeness(images: ImageSet) -> tuple[Tensor, Tensor]:
+        closest, nearest = (features(images) @ known.T).max(dim=1)
+        return closest, labels[nearest]
+
+    try:
+        known = features(bank)
+    except MacsError:  # a network without features
+        return
+    reference, reference_classes = closeness(others)
+    typical = reference.quantile(1 - CLOSEST).repeat(len(train.classes))
+    for number, members in enumerate(reference_classes.bincount(minlength=len(typical)).tolist()):
+        if members >= FEWEST_OF_CLASS:
+            typical[number] = reference[reference_classes == number].quantile(1 - CLOSEST)
+    closest, classes = closeness(sample)
+    beyond = closest - typical[classes]
+    alike = int((beyond > 0).sum())
+    if alike < max(FEWEST_ALIKE, NOTICEABLE * len(sample)):
+        return
+    first = beyond.argsort(descending=True)[:3].tolist()
+    examples = ", ".join(f"{outliers.name_of(int(drawn[i]))} (like {train.classes[int(classes[i])]})" for i in first)
+    warn(
+        f"Of {len(sample):,} outliers of {outliers.name}, {alike} are closer to a known class than three quarters of "
+        f"its own images, for example {examples}; remove those that show known classes, which the network would learn "
+        "to reject."
+    )
 
 
 def divergence(recipe: Recipe, method: Method, epoch: int, step: int, folder: RunFolder | None) -> str:
