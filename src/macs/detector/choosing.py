@@ -157,8 +157,8 @@ def choose(
     costs = {name: cost(score) for name, score in fitted.items()}
     if len(held_out) < ENOUGH:
         warn(
-            f"Only {len(held_out)} held-out images decide on the score, so that its mean rank is uncertain; give at "
-            f"least {ENOUGH * 4} images to calibrate on, of which a quarter is held out."
+            f"Only {len(held_out)} held-out images decide on the score, so that mean ranks are uncertain; give at "
+            f"least {ENOUGH} (`macs calibrate` holds out a quarter of its images, so give it at least {4 * ENOUGH})."
         )
     chosen = best(
         ranks,
