@@ -133,7 +133,7 @@ def test_a_broken_file_whose_name_is_no_text_takes_nothing_with_it(
         run("predict", images, "--detector", root / "d.safetensors", "--out", out, expect=1)
         assert b"b\\xff.png" in out.read_bytes() or b"b\\\\xff.png" in out.read_bytes()
         captured = capsys.readouterr()
-        assert captured.out == "" and "2 images:" in captured.err and "1 that could not be read" in captured.err
+        assert captured.out == "" and "2 images:" in captured.err and "1 could not be read" in captured.err
 
 
 def test_the_counts_come_last_and_leave_standard_output_alone(

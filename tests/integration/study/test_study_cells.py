@@ -54,7 +54,7 @@ def test_a_cell_holds_every_score_on_every_set(computed: tuple[Record, Path]) ->
     for of in record.unknowns.values():
         assert set(of) == {"shuffled", "inverted", "noise", "photographs"}
     assert record.stored["msp"] == 0 < record.stored["react"] < record.stored["vim"] < record.stored["energy+knn"]
-    assert record.cost["images"] == 64 + 64 + 1  # one image tries whether the network fits before the training
+    assert record.cost["images"] == 64 + 64 + 8  # eight images try whether the network fits before the training
     assert record.made_with["torch"] == torch.__version__
 
 
@@ -90,7 +90,7 @@ def test_a_training_that_was_interrupted_before_its_cell_was_written_is_done_aga
 def test_a_network_is_carried_over_from_margin_to_margin(sets: Sets, tmp_path: Path) -> None:
     trial = Trial("macs", replace(SMALL, options={"margin": 0.5}), carried=(0.2, 0.8))
     record = compute(cell_for(trial, tmp_path / "runs", sets), trial, sets, tmp_path)
-    assert record.cost["images"] == 3 * (64 + 64 + 1) and record.trial["carried"] == [0.2, 0.8]
+    assert record.cost["images"] == 3 * (64 + 64 + 8) and record.trial["carried"] == [0.2, 0.8]
     assert cell_for(replace(trial, carried=()), tmp_path, sets).key != record.key
     net = copy.deepcopy(sets.net)
     for seed, margin in ((1, 0.2), (2, 0.8), (0, 0.5)):
