@@ -133,9 +133,9 @@ def torchvision_fits(user: str) -> Iterator[None]:
 
 
 def fitting_torchvision(torch_version: str) -> str:
-    """What to run for the torchvision that was built for this torch, from the index that this build comes from."""
+    """What to run for the torchvision that was built for this torch."""
     public, _, build = torch_version.partition("+")
-    index = f" --index-url https://download.pytorch.org/whl/{build}" if build else ""
+    index = f", both with the --index-url that your {build} build of torch came from" if build else ""
     return (
         f"run: pip uninstall -y torchvision && pip install torch=={public} torchvision{index} (where that is not "
         "possible, docs/torchvision.md has a few lines of Python to run first)."

@@ -165,6 +165,14 @@ def test_mixoe_normalises_id_and_mixed_images_by_their_own_statistics(monkeypatc
     torch.testing.assert_close(step.logits_out, alone(pair.outliers))
 
 
+def test_the_side_of_a_cutmix_patch_is_the_root_of_the_share_that_is_pasted() -> None:
+    """In the middle of 64 x 64 pixels nothing is cut off: a quarter of the area has half of the side."""
+    images, outliers = torch.zeros(1, 3, 64, 64), torch.ones(1, 3, 64, 64)
+    for lam, side in ((0.75, 32), (0.0, 64), (0.9375, 16)):
+        mixed, left = cutmix(images, outliers, lam, 32, 32)
+        assert mixed[0, 0].sum() == side**2 and left == 1 - side**2 / 64**2
+
+
 def test_cutmix_reports_the_area_that_is_left() -> None:
     torch.manual_seed(0)
     images, outliers = torch.zeros(2, 3, 16, 16), torch.ones(2, 3, 16, 16)

@@ -173,8 +173,8 @@ def test_a_missing_and_a_broken_library_say_so(monkeypatch: pytest.MonkeyPatch) 
     ("version", "command"),
     [
         ("2.13.0", "pip install torch==2.13.0 torchvision ("),
-        ("2.13.0+cpu", "torch==2.13.0 torchvision --index-url https://download.pytorch.org/whl/cpu ("),
-        ("2.9.1+cu128", "torch==2.9.1 torchvision --index-url https://download.pytorch.org/whl/cu128 ("),
+        ("2.13.0+cpu", "torch==2.13.0 torchvision, both with the --index-url that your cpu build of torch came from ("),
+        ("2.9.1+cu128", "torch==2.9.1 torchvision, both with the --index-url that your cu128 build"),
     ],
 )
 def test_the_torchvision_for_a_torch_comes_from_the_same_index(version: str, command: str) -> None:

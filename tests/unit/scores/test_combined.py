@@ -70,6 +70,7 @@ def test_what_it_reads_and_needs_comes_from_its_parts() -> None:
     assert repr(rich) == "Combined([MSP(), ASH(), KNN()]) [unfitted]" and not rich.fitted
     assert repr(rich.fit(known_with_held_out())) == "Combined([MSP(), ASH(), KNN()])"
     assert not rich.fitted and not rich.state_dict()  # a fit is a copy
+    assert not scores.get("msp+energy").fitted  # the parts are ready, and the sum is not
     assert scores.name_of(rich) == "msp+ash+knn" and "msp+ash+knn" not in scores.available()
 
 
