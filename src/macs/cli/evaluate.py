@@ -157,6 +157,7 @@ def evaluate(
 
     from macs import scores
     from macs.evaluation import evaluate_scores
+    from macs.training.checks import warn_of_familiar_sets
 
     named = [trained.score] if score is None else score
     slow = [name for name in scores.available() if scores.get(name).reads == "pixels" and name not in named]
@@ -166,7 +167,10 @@ def evaluate(
         tell(f"all leaves out {', '.join(slow)}, which takes a gradient per image; name it beside all to include it.")
     scorers = scores.get_all(names, settings or {})  # report a wrong name before anything slow
     network = trained.network_for(test)
+    outliers = None if public is not None else trained.outliers(data)
     with keeping(not no_cache):
+        if outliers is not None:
+            warn_of_familiar_sets(network, outliers, sets, precision)
         ranking = evaluate_scores(
             network,
             test,

@@ -1,5 +1,7 @@
 """Checks before a training: errors for what would fail later or go wrong silently, warnings for likely mistakes."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -89,16 +91,12 @@ def warn_of_known_outliers(
     sample = outliers.subset(drawn)
     labels = torch.from_numpy(labels_of(bank))
 
-    def features(images: ImageSet) -> Tensor:
-        passes = outputs_of(net, images, features=True, precision=precision, doing="comparing", progress=progress)
-        return torch.cat([normalize(outputs.features, dim=1).cpu() for outputs in passes])
-
     def closeness(images: ImageSet) -> tuple[Tensor, Tensor]:
-        closest, nearest = (features(images) @ known.T).max(dim=1)
+        closest, nearest = (directions(net, images, precision, progress) @ known.T).max(dim=1)
         return closest, labels[nearest]
 
     try:
-        known = features(bank)
+        known = directions(net, bank, precision, progress)
     except MacsError:  # a network without features
         return
     reference, reference_classes = closeness(others)
@@ -118,6 +116,42 @@ def warn_of_known_outliers(
         f"its own images, for example {examples}; remove those that show known classes, which the network would learn "
         "to reject."
     )
+
+
+def warn_of_familiar_sets(
+    net: nn.Module, outliers: ImageSet, sets: Mapping[str, ImageSet], precision: str = "auto"
+) -> None:
+    """Warn of OOD sets whose images are like the outliers of the training: what is measured there is no surprise.
+
+    An image is familiar if its features are closer to one of up to 300 outliers than those of three quarters of other
+    outliers are. Nothing is said of fewer than 3 such images of a set, or of less than 5% of those compared.
+    """
+    count = min(SAMPLE, len(outliers) // 2)
+    if count < FEWEST_ID:
+        return
+    bank, rest = outliers.split(count)
+    others = rest.split(SAMPLE)[0] if len(rest) > SAMPLE else rest
+    try:
+        seen = directions(net, bank, precision)
+    except MacsError:  # a network without features
+        return
+    typical = (directions(net, others, precision) @ seen.T).amax(1).quantile(1 - CLOSEST)
+    for name, images in sets.items():
+        drawn = np.sort(np.random.default_rng(0).permutation(len(images))[:SAMPLE])
+        beyond = (directions(net, images.subset(drawn), precision) @ seen.T).amax(1) - typical
+        alike = int((beyond > 0).sum())
+        if alike >= max(FEWEST_ALIKE, NOTICEABLE * len(drawn)):
+            examples = ", ".join(images.name_of(int(drawn[i])) for i in beyond.argsort(descending=True)[:3].tolist())
+            warn(
+                f"Of {len(drawn):,} images of {name}, {alike} are as close to outliers that the network was trained "
+                f"with as those are to each other, for example {examples}; measure on other unknown images, too."
+            )
+
+
+def directions(net: nn.Module, images: ImageSet, precision: str, progress: bool = False) -> Tensor:
+    """The features of images, each divided by its length."""
+    passes = outputs_of(net, images, features=True, precision=precision, doing="comparing", progress=progress)
+    return torch.cat([normalize(outputs.features, dim=1).cpu() for outputs in passes])
 
 
 def divergence(recipe: Recipe, method: Method, epoch: int, step: int, folder: RunFolder | None) -> str:

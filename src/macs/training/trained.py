@@ -80,6 +80,17 @@ class Trained:
         nets.set_geometry(network, self.preparation)
         return network.to(best_device())
 
+    def outliers(self, data: Path | None) -> "ImageSet | None":
+        """The outliers that it was trained with, where its record names them and they are still there."""
+        spec = None if self.spec is None else self.spec.outliers
+        if spec is None or spec.source == MEMORY:
+            return None
+        try:
+            refuse_unnamed(self.checkpoint, "--outliers", spec.source)
+            return spec.load(data, self.preparation)
+        except MacsError:
+            return None
+
     def network_for(self, images: "ImageSet") -> "nn.Module":
         """The network, on the best device; an error if the images have other classes."""
         from macs.data.fitness import same_classes

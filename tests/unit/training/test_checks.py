@@ -14,7 +14,7 @@ from torch import nn
 from macs import methods, nets
 from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet
-from macs.training.checks import check_fitness, divergence, warn_of_known_outliers
+from macs.training.checks import check_fitness, divergence, warn_of_familiar_sets, warn_of_known_outliers
 from macs.training.recipe import Recipe
 from macs.training.runs import RunFolder
 from short_training import SHORT, small_net
@@ -102,3 +102,18 @@ def test_other_outliers_pass_in_silence(trained: nn.Module) -> None:
         warn_of_known_outliers(trained, stripes(400, seed=40), mixed(0))
         warn_of_known_outliers(trained, stripes(39, seed=40), mixed(100))  # too few to compare with
         warn_of_known_outliers(headless, stripes(400, seed=40), mixed(100))  # no features
+
+
+def test_ood_sets_that_are_like_the_outliers_of_the_training_are_pointed_out(trained: nn.Module) -> None:
+    sets = {"like them": noise(80, seed=61), "other": stripes(80, seed=62)}
+    with pytest.warns(MacsWarning) as caught:
+        warn_of_familiar_sets(trained, noise(400, seed=60), sets)
+    (sentence,) = [str(each.message) for each in caught]
+    found = re.match(
+        r"Of 80 images of like them, (\d+) are as close to outliers .*, for example noise\[\d+\], ", sentence
+    )
+    assert found and 5 < int(found[1]) < 40  # a quarter, if they are drawn alike
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MacsWarning)
+        warn_of_familiar_sets(trained, noise(39, seed=60), sets)  # too few to compare with
+        warn_of_familiar_sets(nn.Sequential(nn.Conv2d(3, 3, 16), nn.Flatten()), noise(400, seed=60), sets)
