@@ -12,6 +12,17 @@ from macs.training.recipe import Recipe
 from macs.training.runs import Epoch
 
 SHORT = Recipe(epochs=2, batch_in=32, batch_out=32, lr=0.02, precision="float32")
+EPOCH: dict[str, Any] = {  # a line of metrics.jsonl
+    "epoch": 1,
+    "loss": 1.0,
+    "accuracy": 0.5,
+    "confidence_in": 0.5,
+    "confidence_out": 0.5,
+    "mcd": 0.1,
+    "lr": 0.02,
+    "seconds": 1.0,
+    "images_per_second": 9.0,
+}
 
 
 def small_net(classes: int = 3) -> Any:

@@ -54,3 +54,12 @@ def save(images: ImageSet, folder: Path, suffix: str = ".png") -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(path)
     return folder
+
+
+def save_folders(root: Path) -> Path:
+    """Write images in class folders, split into train and test, and outliers as a .npy file and as a folder."""
+    for split, seed in (("train", 1), ("test", 2)):
+        save(stripes(48, seed), root / "mine" / split)
+    np.save(root / "outliers.npy", noise(64, seed=3).pixels[:])
+    save(noise(20, seed=4), root / "unknown", ".jpg")
+    return root

@@ -5,14 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from command import needs_torch, run
 from macs import methods
 from macs.core.devices import best_device, use_device
-from tiny import noise, save, stripes
+from tiny import save_folders
 
 OUTSIDE = '''
 from dataclasses import dataclass
@@ -37,13 +36,7 @@ class Flatten(Method):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images in class folders, split into train and test, and outliers as a .npy and as a folder."""
-    root = tmp_path_factory.mktemp("images")
-    for split, seed in (("train", 1), ("test", 2)):
-        save(stripes(48, seed), root / "mine" / split)
-    np.save(root / "outliers.npy", noise(64, seed=3).pixels[:])
-    save(noise(20, seed=4), root / "unknown", ".jpg")
-    return root
+    return save_folders(tmp_path_factory.mktemp("images"))
 
 
 def train_options(folders: Path) -> list[object]:

@@ -14,7 +14,7 @@ from macs import nets
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.training.runs import RunFolder
-from short_training import SHORT, same, small_net, weights
+from short_training import EPOCH, SHORT, same, small_net, weights
 from tiny import noise
 
 
@@ -38,17 +38,6 @@ def interrupted(known: ImageSet, outliers: ImageSet, tmp_path_factory: pytest.Te
     return folder
 
 
-EPOCH: dict[str, Any] = {
-    "epoch": 1,
-    "loss": 1.0,
-    "accuracy": 0.5,
-    "confidence_in": 0.5,
-    "confidence_out": 0.5,
-    "mcd": 0.1,
-    "lr": 0.02,
-    "seconds": 1.0,
-    "images_per_second": 9.0,
-}
 DAMAGE: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a list": (lambda state: [state], "not the state of a run"),
     "a key less": (lambda state: {key: state[key] for key in state if key != "net"}, "not the state of a run"),

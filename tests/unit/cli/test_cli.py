@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -11,18 +10,12 @@ from command import refused, run
 from macs import nets
 from macs.cli._app import app
 from repository import ROOT
-from tiny import noise, save, stripes
+from tiny import save_folders
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images in class folders, split into train and test, and outliers as a .npy and as a folder."""
-    root = tmp_path_factory.mktemp("images")
-    for split, seed in (("train", 1), ("test", 2)):
-        save(stripes(48, seed), root / "mine" / split)
-    np.save(root / "outliers.npy", noise(64, seed=3).pixels[:])
-    save(noise(20, seed=4), root / "unknown", ".jpg")
-    return root
+    return save_folders(tmp_path_factory.mktemp("images"))
 
 
 @pytest.mark.parametrize(

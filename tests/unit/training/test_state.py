@@ -2,7 +2,6 @@
 
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,20 +11,8 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.training.runs import Epoch, RunFolder
 from macs.training.state import images_of, restore, state_of
-from short_training import SHORT, same, small_net, weights
+from short_training import EPOCH, SHORT, same, small_net, weights
 from tiny import noise
-
-EPOCH: dict[str, Any] = {
-    "epoch": 1,
-    "loss": 1.0,
-    "accuracy": 0.5,
-    "confidence_in": 0.5,
-    "confidence_out": 0.5,
-    "mcd": 0.1,
-    "lr": 0.02,
-    "seconds": 1.0,
-    "images_per_second": 9.0,
-}
 
 
 def test_a_state_is_put_back_whole(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
