@@ -2,8 +2,8 @@
 
     python examples/your_model.py photos results
 
-`photos` holds `known/train`, `known/val` and `known/test` with one folder per class in each, and `unknown/train` and
-`unknown/test`, any images that belong to none of the classes. docs/your-model.md explains each step.
+`photos` holds `known/train`, `known/val` and `known/test` with one folder per class in each, and `other` and
+`unknown`, any images that belong to none of the classes. docs/your-model.md explains each step.
 """
 
 import sys
@@ -42,9 +42,9 @@ def main(photos: Path, results: Path, pretrain_epochs: int = 30, finetune_epochs
     train, validation, test = (
         macs.ImageSet.from_folder(photos / "known" / split, size=SIZE) for split in ("train", "val", "test")
     )
-    # Some unknown images teach the network to be unsure, others show whether it has learned to.
+    # Some unknown images, the outliers, teach the network to be unsure; others show whether it has learned to.
     outliers, unknown = (
-        macs.ImageSet.from_folder(photos / "unknown" / split, size=SIZE, labelled=False) for split in ("train", "test")
+        macs.ImageSet.from_folder(photos / name, size=SIZE, labelled=False) for name in ("other", "unknown")
     )
 
     torch.manual_seed(0)
@@ -60,7 +60,7 @@ def main(photos: Path, results: Path, pretrain_epochs: int = 30, finetune_epochs
 
     # A file never runs code, so your own network is given again when it is read.
     detector = macs.Detector.load(results / "detector.safetensors", net=SmallNet(classes=len(train.classes)))
-    for row in detector.predict_files([photos / "known" / "test", photos / "unknown" / "test"]):
+    for row in detector.predict_files([photos / "known" / "test", photos / "unknown"]):
         verdict = "unknown" if row.is_ood else row.name
         print(f"{row.path}: {row.reason or f'{verdict} ({row.confidence:.2f})'}")
     return detector

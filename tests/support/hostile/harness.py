@@ -485,7 +485,7 @@ def ending(run: Callable[[], None]) -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.path.insert(0, str(Path(__file__).parents[1]))  # for tiny.py
+    sys.path[:0] = map(str, Path(__file__).parents[:2])  # for kit.py and tiny.py
     # Calls are pickled as `harness.Call`, while this module is called __main__ here.
     sys.modules["harness"] = sys.modules["__main__"]
     serve(sys.argv[1])
