@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +123,8 @@ _kept: ContextVar[Cache | None] = ContextVar("kept", default=None)
 @contextmanager
 def keeping(on: bool = True) -> Iterator[None]:
     """Keep and use computed arrays in this block; with False, neither."""
-    token = _kept.set(Cache(cache_folder()) if on else None)
+    kept_here = on and find_spec("torch") is not None  # the outputs of torch's networks are all that is kept
+    token = _kept.set(Cache(cache_folder()) if kept_here else None)
     try:
         yield
     finally:
