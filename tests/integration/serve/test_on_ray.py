@@ -101,7 +101,7 @@ def address(exported: Path) -> Iterator[str]:
 @pytest.mark.cluster
 def test_on_a_cluster(address: str, exported: Path, pictures: dict[str, bytes]) -> None:
     sent = {**pictures, "broken.png": b"broken"}
-    with TestClient(create_app(exported, threads=1)) as local:
+    with TestClient(create_app(exported, threads=1), base_url="http://localhost") as local:
         expected = verdicts(local.post("/v1/predict", files=form(sent)))
     with httpx.Client(base_url=address, timeout=60) as client:
         assert verdicts(client.post("/v1/predict", files=form(sent))) == expected
