@@ -19,6 +19,9 @@ if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 LONGEST = 65_500  # pixels of a side, as in JPEG: decoders keep whole rows, and Pillow allocates each at once
 PART = 2**18  # pixels that are converted at a time where that takes copies
+BYTES = 8  # per pixel, at most, to decode most kinds of files
+# Bytes per pixel of the others: for WebP libwebp and Pillow hold several copies, for a JPEG its coefficients.
+COSTLY = {"WEBP": 16, "progressive JPEG": 12}
 STRIP = 8  # beyond this ratio of its sides, resizing a whole picture would take much memory
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
 
@@ -45,29 +48,43 @@ def open_rgb(path: Path, enough: int = 0) -> Image.Image:
 
 
 def decode_rgb(source: Path | BinaryIO, enough: int = 0, most: int | None = None) -> Image.Image:
-    """The same from a file or bytes; the number of pixels is limited to `most`, or else by Pillow."""
+    """The same from a file or bytes; the number of pixels is limited to `most`, or else by Pillow.
+
+    With `most`, decoding takes at most 8 * `most` bytes: where a format takes more than 8 per pixel, fewer are allowed.
+    """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
-    limit, whose = (most, "the limit") if most is not None else (Image.MAX_IMAGE_PIXELS, "Pillow's limit")
     try:
         with Image.open(source, formats=FORMATS) as image:
-            if max(image.size) > LONGEST:
-                why = f"one side of its {image.width} x {image.height} pixels exceeds {LONGEST:,}"
-            elif limit is not None and image.width * image.height > limit:
-                why = f"its {image.width} x {image.height} pixels exceed {whose} of {limit:,}"
-            else:
-                if enough:
-                    image.draft(None, (enough, enough))
-                ImageOps.exif_transpose(image, in_place=True)  # otherwise it would copy even upright pictures
-                image.load()  # while the file is open: older versions of Pillow have not read an upright picture yet
-                return to_rgb(image)
+            _check_size(image, most)
+            if enough:
+                image.draft(None, (enough, enough))
+            ImageOps.exif_transpose(image, in_place=True)  # otherwise it would copy even upright pictures
+            image.load()  # while the file is open: older versions of Pillow have not read an upright picture yet
+            return to_rgb(image)
     except Image.DecompressionBombError:  # beyond twice its own limit, Pillow raises before it tells the size
-        why = f"its pixels exceed {whose}" + (f" of {limit:,}" if limit else "")
+        why = "its pixels exceed Pillow's limit" if most is None else f"its pixels exceed the limit of {most:,}"
     except UnidentifiedImageError:
         why = f"it is not one of {', '.join(FORMATS)}"
     except Exception as error:  # decoders raise anything on a broken file: OSError, SyntaxError, struct.error...
         why = first_line(error)
     raise Undecodable(why.rstrip("."))
+
+
+def _check_size(image: Image.Image, most: int | None) -> None:
+    """Raise if an opened file has more pixels than decode_rgb allows."""
+    from PIL import Image
+
+    width, height = image.size
+    if max(width, height) > LONGEST:
+        raise ValueError(f"one side of its {width} x {height} pixels exceeds {LONGEST:,}")
+    limit, whose = (Image.MAX_IMAGE_PIXELS, "Pillow's limit") if most is None else (most, "the limit")
+    if limit is not None and width * height > limit:
+        raise ValueError(f"its {width} x {height} pixels exceed {whose} of {limit:,}")
+    kind = "progressive JPEG" if image.format == "JPEG" and "progressive" in image.info else image.format
+    if most is not None and kind in COSTLY and width * height > (allowed := most * BYTES // COSTLY[kind]):
+        why = f"since decoding it takes {COSTLY[kind]} bytes per pixel"
+        raise ValueError(f"its {width} x {height} pixels exceed the limit of {allowed:,} for {kind}, {why}")
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

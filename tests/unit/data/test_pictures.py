@@ -1,5 +1,6 @@
 """Images of every kind in files of every kind."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from macs.core.errors import MacsError
-from macs.data.pictures import fit, open_rgb, to_rgb
+from macs.data.pictures import Undecodable, decode_rgb, fit, open_rgb, to_rgb
 from macs.data.preparation import Preparation
 from official import images
 
@@ -193,3 +194,16 @@ def test_orientation_is_applied_before_the_crop(tmp_path: Path) -> None:
     tall.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "a.png", exif=exif)
     expected = np.asarray(ImageOps.fit(tall, (20, 20)))
     np.testing.assert_array_equal(Preparation(20)(open_rgb(tmp_path / "a.png")), expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "most"),
+    [("WEBP", {}, 200), ("JPEG", {"progressive": True}, 150), ("JPEG", {}, 100), ("PNG", {}, 100)],
+)
+def test_the_limit_counts_the_memory_that_decoding_takes(kind: str, options: dict[str, bool], most: int) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (10, 10)).save(file, kind, **options)
+    assert decode_rgb(file, most=most).size == (10, 10)
+    with pytest.raises(Undecodable, match="its 10 x 10 pixels exceed the limit of 99"):
+        decode_rgb(file, most=most - 1)
+    assert decode_rgb(file).size == (10, 10)  # no limit but Pillow's
