@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from macs.core.errors import MacsError
 from macs.core.processes import ALONE, Processes
-from macs.core.registry import Registry, modules_in, unknown, users_code
+from macs.core.registry import Registry, unknown, users_code
 from macs.core.settings import check
 
 
@@ -110,8 +110,7 @@ class Method:
 def guarded(method: Method) -> AbstractContextManager[None]:
     """A guard around a method's code: whatever a user's own method raises becomes a MacsError."""
     kind = type(method)
-    ours = kind.__module__.startswith("macs.methods.")
-    return nullcontext() if ours else users_code(f"The method {kind.__name__} failed")
+    return nullcontext() if _is_ours(kind) else users_code(f"The method {kind.__name__} failed")
 
 
 def check_step(step: Any, method: Method, batch: Batch | None = None) -> None:
@@ -160,8 +159,16 @@ def build(name: str, settings: Mapping[str, Any] | None = None) -> Method:
 
 def name_of(instance: Method) -> str:
     """The name that builds such a method in any process: our own, or "module:Class" for one that is not ours."""
-    ours = (name for name in modules_in(__name__) if method[name] is type(instance))
-    return next(ours, f"{type(instance).__module__}:{type(instance).__qualname__}")
+    kind = type(instance)
+    if _is_ours(kind):
+        for name, entry in method.entries().items():
+            if entry is kind:
+                return name
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _is_ours(kind: type[Method]) -> bool:
+    return kind.__module__.startswith(f"{__name__}.")
 
 
 def settings_of(instance: Method) -> dict[str, Any]:

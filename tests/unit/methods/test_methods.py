@@ -1,7 +1,9 @@
 """Each method against its formula written out again, and the interface that the training loop relies on."""
 
 import math
+import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -281,6 +283,31 @@ def test_a_method_is_built_again_from_its_name_and_settings() -> None:
         assert methods.name_of(made) == name and methods.build(name, methods.settings_of(made)) == made
     own = Incomplete(strength=2.0)
     assert methods.name_of(own) == f"{__name__}:Incomplete" and methods.settings_of(own) == {"strength": 2.0}
+
+
+RENAMED = """
+from dataclasses import dataclass
+from macs.methods import Method, method
+
+
+@method("renamed")
+@dataclass(frozen=True)
+class Renamed(Method):
+    pass
+"""
+
+
+def test_a_method_may_be_registered_under_another_name_than_its_file_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "aaa.py").write_text(RENAMED)
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    monkeypatch.setattr(methods.method, "_entries", dict(methods.method.entries()))
+    monkeypatch.setattr(methods.method, "_complete", False)
+    for name in methods.available():
+        assert methods.name_of(methods.build(name)) == name
+    assert "renamed" in methods.available()
+    monkeypatch.delitem(sys.modules, "macs.methods.aaa")
 
 
 @pytest.mark.parametrize(
