@@ -34,6 +34,8 @@ def reproduce(
     seeds: Annotated[list[Whole] | None, Several] = None,
     ids: Annotated[list[str] | None, Several] = None,
     nets: Annotated[list[str] | None, Several] = None,
+    rows: Annotated[list[str] | None, Several] = None,
+    as_released: Annotated[bool, Flag] = False,
     outliers: str | None = None,
     val_outliers: str | None = None,
     checkpoint: Path | None = None,
@@ -42,6 +44,8 @@ def reproduce(
     epoch_size: Annotated[int | None, Parameter(converter=whole_number)] = None,
     lr: float | None = None,
     dropout: float | None = None,
+    precision: Literal["auto", "bf16", "float32"] | None = None,
+    normalisation: str | None = None,
     fpr_rule: FprRuleOption = "first",
     dry_run: Annotated[bool, Flag] = False,
     engine: EngineOptions = SERIAL,
@@ -55,17 +59,18 @@ def reproduce(
 
         macs reproduce all                             # rehearse on embedded digits
         macs reproduce table1 --scale full --dry-run   # how long the paper's protocol takes
-        macs reproduce table1 --scale lab --ids cifar10 --checkpoint wrn.pt
+        macs reproduce table1 --scale lab --ids cifar10 --rows oe macs --checkpoint wrn.pt --seeds 0 1 2
         macs reproduce study                           # our own comparison of methods, from its stored results
 
     Parameters
     ----------
     targets
-        table1 to table7, figure1, figure3, figure4, figure5, or all; several may be named. Or study, alone: the
-        comparison of docs/study.md, written from its cells; with --data and --checkpoint, missing cells are computed.
+        table1 to table7, figure1, figure3, figure4, figure5, or all of these; several may be named. ablation: margins,
+        terms without one, and pair hinges side by side. Or study, alone: the comparison of docs/study.md, written from
+        its cells; with --data and --checkpoint, missing cells are computed.
     scale
-        full: the paper's protocol. lab: the real data that is on disk, with a reduced budget. smoke: embedded digits
-        and tiny networks stand for everything.
+        full: the paper's protocol. lab: the real data that is on disk, with a fifth of the paper's images. smoke:
+        embedded digits and tiny networks stand for everything.
     out
         Folder to write [default: runs/reproduce/SCALE]; with --engine ray, perhaps a URL.
     seeds
@@ -74,6 +79,11 @@ def reproduce(
         Only these of the paper's ID sets: cifar10, cifar100, svhn, imagenet32.
     nets
         Only these of the paper's networks: wrn-40-2, allconv, resnet-18, densenet-121.
+    rows
+        Only these rows, such as oe, energy, mixoe, divoe, macs (m = 0.5), macs-validation, macs-test.
+    as_released
+        Follow the authors' released code where it departs from the paper or from a method's own authors: Energy, MixOE,
+        DivOE, the loop over margins and ImageNet-32's epochs (docs/paper.md). A row shows OE for as long as MaCS.
     outliers
         Auxiliary outliers: a name from `macs data list`, a folder of images, or a .npy [default: 300k; at the scale
         lab, if that is missing, outliers_train.npy and outliers_val.npy in the data folder].
@@ -93,6 +103,11 @@ def reproduce(
         Learning rate of fine-tuning [default: the scale's].
     dropout
         Dropout in fine-tuning [default: the scale's].
+    precision
+        Arithmetic of all trainings [default: the scale's].
+    normalisation
+        Mean and std that the checkpoint's network expects: oe (also energy_ood and margin_ood), none (the authors'
+        networks for SVHN), and others, as in `macs evaluate` [default: that of the file].
     dry_run
         List the trainings and estimate their time; train nothing.
     """
@@ -110,10 +125,17 @@ def reproduce(
     parts = chosen_parts(targets)
     if any(part.startswith("figure") for part in parts) and find_spec("matplotlib") is None and not dry_run:
         raise MacsError("Figures need matplotlib: pip install 'macs-ood[report]'.")
-    options: dict[str, Any] = {"epochs": epochs, "epoch_size": epoch_size, "lr": lr, "dropout": dropout}
+    options: dict[str, Any] = {
+        "epochs": epochs,
+        "epoch_size": epoch_size,
+        "lr": lr,
+        "dropout": dropout,
+        "precision": precision,
+    }
     base = SCALES[scale]
     finetuning = replace(base.finetuning, **{key: value for key, value in options.items() if value is not None})
-    only = Only(tuple(ids or IDS), tuple(nets or NETS))
+    pretraining = base.pretraining if precision is None else replace(base.pretraining, precision=precision)
+    only = Only(tuple(ids or IDS), tuple(nets or NETS), tuple(rows or ()))
     seeds = seeds or [0]
     for seed in seeds:  # the recipe refuses a wrong seed now, and not after hours
         replace(finetuning, seed=seed)
@@ -123,7 +145,8 @@ def reproduce(
     from macs.experiments.engine import SerialEngine
 
     with engine.results(Path("runs/reproduce") / scale if out is None else out) as results:
-        setup = Setup(replace(base, finetuning=finetuning), results.folder, data, outliers, val_outliers, checkpoint)
+        changed = replace(base, pretraining=pretraining, finetuning=finetuning, released=as_released)
+        setup = Setup(changed, results.folder, data, outliers, val_outliers, checkpoint, normalisation)
         if dry_run:
             from macs.paper.estimate import plan
 

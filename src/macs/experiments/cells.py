@@ -52,6 +52,7 @@ class Examination:
     val_outliers: ImageSet
     test: ImageSet | None = None
     ood: Mapping[str, ImageSet] = field(default_factory=dict)
+    near: Mapping[str, ImageSet] = field(default_factory=dict)  # OOD sets that stay out of the means over `ood`
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,11 @@ class Result:
     confidences: dict[str, NDArray[np.float32]]  # of the ID test images, under "id", and of each OOD set
     mcd: tuple[float, ...]  # mean confidence difference on the training images, one per epoch
     weights: str  # hash of the weights: the same only for networks that are equal bit for bit
+    near: "Evaluation | None" = None
 
     def of(self, which: str) -> "Evaluation":
-        """The evaluation on `validation` or on `test` images."""
-        evaluation: Evaluation | None = self.validation if which == "validation" else self.test
+        """The evaluation on `validation`, `test` or `near` images."""
+        evaluation: Evaluation | None = getattr(self, which)
         if evaluation is None:
             raise MacsError("There are no test results here; give test images and OOD sets.")
         return evaluation
@@ -144,18 +146,20 @@ class Cell:
 
         (correct, known), (_, unknown) = scored(on.val), scored(on.val_outliers)
         validation = measure(on.val.name, correct, known, {"outliers": unknown}, score, protocol)
-        test, confidences = None, {}
+        test, near, confidences = None, None, {}
         if on.test is not None and on.ood:
             correct, known = scored(on.test)
-            ood = {name: scored(images)[1] for name, images in on.ood.items()}
+            ood, near_ood = ({name: scored(images)[1] for name, images in sets.items()} for sets in (on.ood, on.near))
             test = measure(on.test.name, correct, known, ood, score, protocol)
-            confidences = {"id": known, **ood}
+            near = measure(on.test.name, correct, known, near_ood, score, protocol) if near_ood else None
+            confidences = {"id": known, **ood, **near_ood}
         return Result(
             validation=validation,
             test=test,
             confidences=confidences,
             mcd=tuple(epoch.mcd for epoch in self.epochs()),
             weights=short_hash(self.folder.net_file.read_bytes()),
+            near=near,
         )
 
     def epochs(self) -> list[Epoch]:

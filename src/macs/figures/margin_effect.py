@@ -48,11 +48,11 @@ class MarginCurve:
 
 @dataclass(frozen=True)
 class BoundBar:
-    """A bar in Fig. 5: a metric in percent, with the margin (`bounded`) or with the MCD term alone."""
+    """A bar in Fig. 5: a metric in percent, with the margin, without it, or of another variant of the term."""
 
     id: str
     metric: str
-    bounded: bool
+    variant: str
     value: float
     error: float | None = None
     source: str = "ours"
@@ -104,13 +104,13 @@ def margin_curves(curves: Sequence[MarginCurve]) -> "Figure":
 
 @style()
 def bound_bars(bars: Sequence[BoundBar]) -> "Figure":
-    """Fig. 5: one panel per metric, one group of bars per ID set, with and without the margin.
+    """Fig. 5: one panel per metric, one group of bars per ID set, one bar per variant.
 
     Where all values are high, the axis starts above zero, and two strokes across it say so.
     """
-    by_key = distinct(bars, lambda b: (b.id, b.metric, b.bounded, b.source), "bar")
+    by_key = distinct(bars, lambda b: (b.id, b.metric, b.variant, b.source), "bar")
     ids, sources, metrics = every(bars, "id"), every(bars, "source"), _metrics(bars)
-    series = [(bounded, source) for source in sources for bounded in (True, False)]
+    series = [*dict.fromkeys((bar.variant, bar.source) for bar in bars)]
     pitch = 0.76 / len(series)
     width = COLUMN if len(ids) * len(series) <= 10 else PAGE  # the numbers on the bars need room
     figure, all_axes = grid(len(metrics), 1, width, height=0.5 + 1.25 * len(metrics), sharex=True)
@@ -118,10 +118,10 @@ def bound_bars(bars: Sequence[BoundBar]) -> "Figure":
     for metric, axes in zip(metrics, all_axes[:, 0], strict=True):
         ends = [end for bar in bars if bar.metric == metric for end in _ends(bar)]
         start = _axis_start(metric, min(ends))
-        for number, (bounded, source) in enumerate(series):
-            label = with_source("with margin bound" if bounded else "without margin bound", source, sources)
+        for number, (variant, source) in enumerate(series):
+            label = with_source(variant, source, sources)
             for position, id in enumerate(ids):
-                bar = by_key.get((id, metric, bounded, source))
+                bar = by_key.get((id, metric, variant, source))
                 if bar is not None:
                     x = position + (number - (len(series) - 1) / 2) * pitch
                     handles[label] = _draw_bar(axes, bar, x, 0.9 * pitch, start, look(number))

@@ -6,7 +6,9 @@ with a_i, b_j the largest softmax probabilities of ID images and outliers, and W
 
     margin      max(0, m - MCD),  MCD = mean_ij max(0, a_i - b_j)^2                           (paper, Eq. 3 and 4)
     hinge       mean_ij max(0, m - (a_i - b_j))^2      ours: pushes exactly the pairs that violate the margin
-    unbounded   -MCD                                   the ablation "without margin" (paper, Fig. 5)
+    unbounded   -MCD                                   ours: it opens the gap, and no margin ever stops it
+
+The paper's ablation "without margin" (Fig. 5) is +MCD, which closes the gap: the method `mcd`.
 
 At m = 0 the `margin` variant is outlier exposure. `reduction="paper"` divides the double sum by N alone, as Eq. 3 is
 printed; MCD then exceeds any margin almost at once and the term vanishes.

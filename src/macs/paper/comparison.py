@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.evaluation import Evaluation
+from macs.experiments.cells import Result
 from macs.experiments.margins import Choice
 from macs.metrics import deviation, mean_and_error
 from macs.paper import numbers
-from macs.paper.grid import PARTS, TableRow, places
+from macs.paper.grid import MACS, ONLY_MCD, PARTS, TableRow, places
 from macs.paper.reproduction import Lacking, Outcome
 
+WITH_NEAR = ("table1", "table2", "table6", "table7", "figure5", "ablation")
 QUARTILES = {"quartile_low": 25, "median": 50, "quartile_high": 75}
 
 
@@ -61,7 +63,7 @@ class Entry:
     seeds: int = 0
     seeds_deviation: float | None = None  # standard deviation over training seeds
     full: float | None = None  # on all test images
-    comparable: bool = True  # whether ours is measured on the same sets as the paper's
+    comparable: bool = False  # whether ours has the paper's budget, settings and sets
     lacking: str = ""  # why there is no number of ours, in one word
     why: str = ""  # and in a sentence
 
@@ -89,13 +91,17 @@ def stand_ins(part: str, outcome: Outcome) -> list[StandIn]:
 
 def _averages(part: str, outcome: Outcome) -> Iterator[Entry]:
     """Means over the OOD sets: Tables 1, 2, 6 and 7, Figs. 4 and 5."""
-    rows = PARTS[part].rows
+    scale, rows = outcome.setup.scale, outcome.rows(part)
     if part == "figure4":
-        rows = tuple(TableRow(f"m = {margin:g}", "macs", margin) for margin in outcome.setup.scale.margins)
+        rows = tuple(replace(MACS, label=f"m = {margin:g}", margin=margin) for margin in scale.margins)
     for place in stand_ins(part, outcome):
         for row in rows:
             for metric in PARTS[part].metrics:
                 yield _entry(part, outcome, place, row, metric, None)
+        near = scale.near.get(place.id, "") if part in WITH_NEAR else ""
+        for row in rows if near else ():
+            for metric in PARTS[part].metrics:
+                yield _entry(part, outcome, place, row, metric, None, near)
 
 
 def _by_ood_set(part: str, outcome: Outcome) -> Iterator[Entry]:
@@ -103,26 +109,32 @@ def _by_ood_set(part: str, outcome: Outcome) -> Iterator[Entry]:
     printed = {cell.ood for cell in numbers.table(int(part[-1]))}
     for place in stand_ins(part, outcome):
         for name in (name for name in outcome.setup.scale.ood_sets(place.id) if name in printed):
-            for row in PARTS[part].rows:
+            for row in outcome.rows(part):
                 for metric in PARTS[part].metrics:
                     yield _entry(part, outcome, place, row, metric, name)
 
 
-def _entry(part: str, outcome: Outcome, place: StandIn, row: TableRow, metric: str, ood: str | None) -> Entry:
-    """A row's metric, averaged over the OOD sets, or on the set that stands for the paper's `ood`."""
+def _entry(
+    part: str, outcome: Outcome, place: StandIn, row: TableRow, metric: str, ood: str | None, near: str = ""
+) -> Entry:
+    """A row's metric: averaged over the OOD sets, on the set that stands for the paper's `ood`, or on a near set."""
     scale = outcome.setup.scale
-    ours = scale.ood[ood] if ood else ""
-    entry = Entry(part, place.id, place.net, place.title, ours, row.label, metric, ranked=row.margin != "test")
-    if place.itself:
+    ours = near or (scale.ood[ood] if ood else "")
+    section = f"{near} (near)" if near else ours
+    entry = Entry(part, place.id, place.net, place.title, section, row.label, metric, ranked=row.margin != "test")
+    if near and metric == "accuracy":
+        return entry  # it stands among the averages
+    if place.itself and not near:
         entry = _with_paper(entry, place, row, ood)
     try:
         margin, results = outcome.row(row, place.id, place.net)
-        tests = [result.of("test") for result in results]
+        tests = [_near(result, near) if near else result.of("test") for result in results]
         values = [_values(test, metric, ours) for test in tests]
     except Lacking as reason:
         return replace(entry, lacking=reason.word, why=str(reason))
     means, errors = zip(*(mean_and_error([100 * value for value in draws]) for draws, _ in values), strict=True)
-    averaged = not ood and metric != "accuracy"
+    averaged = not ours and metric != "accuracy"
+    complete = not averaged or {s.name for s in tests[0].sets} == set(scale.ood_sets(place.id).values())
     return replace(
         entry,
         margin=margin,
@@ -131,8 +143,19 @@ def _entry(part: str, outcome: Outcome, place: StandIn, row: TableRow, metric: s
         seeds=len(means),
         seeds_deviation=deviation(means) if len(means) > 1 else None,
         full=100 * float(np.mean([full for _, full in values])),
-        comparable=not averaged or {s.name for s in tests[0].sets} == set(scale.ood_sets(place.id).values()),
+        comparable=complete and _comparable(outcome, row),
     )
+
+
+def _near(result: Result, name: str) -> Evaluation:
+    if result.near is None:
+        raise Lacking("missing", f"{name} was not measured")
+    return result.near
+
+
+def _comparable(outcome: Outcome, row: TableRow) -> bool:
+    """Whether a row has the budget and the settings of the paper's."""
+    return outcome.setup.scale.as_printed and row.as_printed
 
 
 def _values(evaluation: Evaluation, metric: str, ood: str) -> tuple[list[float], float]:
@@ -156,7 +179,8 @@ def _with_paper(entry: Entry, place: StandIn, row: TableRow, ood: str | None) ->
                 return replace(entry, paper=by_margin.get(row.margin))
     if entry.part == "figure5":
         for bar in numbers.bars():
-            if (bar.id, bar.net, bar.metric, bar.bounded) == (place.id, place.net, entry.metric, not row.unbounded):
+            here = (bar.id, bar.net, bar.metric) == (place.id, place.net, entry.metric)
+            if here and row.name == (MACS if bar.bounded else ONLY_MCD).name:
                 return replace(entry, paper=bar.value)
     if not entry.part.startswith("table") or not row.paper:
         return entry
@@ -169,12 +193,12 @@ def _margins(part: str, outcome: Outcome) -> Iterator[Entry]:
     """Table 5: the test-chosen margin, as in the paper, and the validation-chosen one."""
     printed = {(margin.id, margin.net): margin.margin for margin in numbers.margins()}
     for place in stand_ins(part, outcome):
-        for row in PARTS[part].rows:
+        for row in outcome.rows(part):
             on: Choice = "test" if row.margin == "test" else "validation"
             entry = Entry(part, place.id, place.net, "Margins", "", place.title, f"{on}-chosen", ranked=False)
             entry = replace(entry, seeds=len(outcome.seeds))
             if place.itself and on == "test":
-                entry = replace(entry, paper=printed[place.id, place.net])
+                entry = replace(entry, paper=printed[place.id, place.net], comparable=_comparable(outcome, row))
             try:
                 yield replace(entry, ours=outcome.chosen(place.id, place.net, on))
             except Lacking as reason:
@@ -186,12 +210,13 @@ def _boxes(part: str, outcome: Outcome) -> Iterator[Entry]:
     printed = {(box.method, box.data): box for box in numbers.boxes()}
     isun = outcome.setup.scale.ood["isun"]
     for place in stand_ins(part, outcome):
-        for row in PARTS[part].rows:
+        for row in outcome.rows(part):
             for paper, name in (("cifar100", place.id), ("isun", isun)):
                 for metric, percentile in QUARTILES.items():
                     entry = Entry(part, place.id, place.net, place.title, name, row.label, metric, ranked=False)
                     if place.itself:
-                        entry = replace(entry, paper=100 * getattr(printed[row.paper, paper], metric))
+                        value = 100 * getattr(printed[row.paper, paper], metric)
+                        entry = replace(entry, paper=value, comparable=_comparable(outcome, row))
                     try:
                         values = confidences(outcome, place, row, "id" if name == place.id else name)
                         yield replace(entry, ours=100 * float(np.percentile(values, percentile)), seeds=1)

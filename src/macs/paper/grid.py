@@ -1,7 +1,7 @@
 """The trainings behind each table and figure of the paper: one grid, which they share."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from macs.core.errors import MacsError
@@ -9,48 +9,102 @@ from macs.core.registry import unknown
 from macs.paper.scales import IDS, NETS, PaperScale
 
 FIXED = 0.5  # the paper's margin where it does not choose one
+Settings = tuple[tuple[str, str | float], ...]
 
 
 @dataclass(frozen=True)
 class Training:
-    """One training, named by what is really run. Trainings of one ID set and network share the pretraining, `msp`."""
+    """One training, named by what is really run. Trainings of one ID set and network share the pretraining, `msp`.
+
+    In the released loop over margins, a training starts where the one with the margin before ended: its `round` counts
+    the trainings between it and the pretraining.
+    """
 
     id: str
     net: str
     method: str
     margin: float | None = None
-    unbounded: bool = False
+    settings: Settings = ()  # of the method, besides the margin
     seed: int = 0
+    round: int = 0
 
     @property
     def name(self) -> str:
-        variant = "-unbounded" if self.unbounded else "" if self.margin is None else f"-m{self.margin:g}"
-        return f"{self.id}-{self.net}-{self.method}{variant}-seed{self.seed}"
+        margin = "" if self.margin is None else f"-m{self.margin:g}"
+        settings = "".join(
+            f"-{value}" if isinstance(value, str) else f"-{key}{value:g}" for key, value in self.settings
+        )
+        loop = f"-round{self.round}" if self.round else ""
+        return f"{self.id}-{self.net}-{self.method}{margin}{settings}{loop}-seed{self.seed}"
+
+    @property
+    def pretraining(self) -> "Training":
+        return Training(self.id, self.net, "msp", seed=self.seed)
+
+    def before(self, margins: Sequence[float]) -> "Training":
+        """The training whose network this one starts from."""
+        if not self.round:
+            return self.pretraining
+        earlier = replace(self, round=self.round - 1)
+        return earlier if self.margin is None else replace(earlier, margin=margins[self.round - 1])
 
 
 @dataclass(frozen=True)
 class TableRow:
     """A row of a table: a method, with a fixed margin or with one chosen on validation or test images."""
 
+    name: str
     label: str
     method: str
     margin: float | Literal["validation", "test"] | None = None
-    unbounded: bool = False
+    settings: Settings = ()
     paper: str = ""  # what the paper's tables call it, if they have it
+    as_printed: bool = False  # whether the paper's run has the same settings
+    long: bool = False  # for as many epochs as the released loop gives to the paper's margin
 
-    def trainings(self, id: str, net: str, seeds: Sequence[int], margins: Sequence[float]) -> list[Training]:
-        """All trainings that the row depends on."""
-        tried = margins if isinstance(self.margin, str) else [self.margin]
-        return [Training(id, net, self.method, m, self.unbounded, seed) for m in tried for seed in seeds]
+    def training(self, id: str, net: str, margin: float | None, seed: int, scale: PaperScale) -> Training:
+        training = Training(id, net, self.method, margin, self.settings, seed)
+        if self.long:
+            return replace(training, round=scale.margins.index(FIXED))
+        looped = scale.released and self.method == "macs" and not self.settings
+        return replace(training, round=scale.margins.index(margin)) if looped and margin is not None else training
+
+    def trainings(self, id: str, net: str, seeds: Sequence[int], scale: PaperScale) -> Iterator[Training]:
+        """All trainings that the row depends on, those before others that start from them."""
+        for margin in scale.margins if isinstance(self.margin, str) else [self.margin]:
+            for seed in seeds:
+                chain = [self.training(id, net, margin, seed, scale)]
+                while chain[0].round:
+                    chain.insert(0, chain[0].before(scale.margins))
+                yield from chain
 
 
-BASELINES = tuple(TableRow(name, name.lower(), paper=name.lower()) for name in ("OE", "Energy", "MixOE", "DivOE"))
-MSP, OE = TableRow("MSP", "msp", paper="msp"), BASELINES[0]
-MACS = TableRow(f"MaCS, m = {FIXED}", "macs", FIXED, paper="macs")
-BY_VALIDATION = TableRow("MaCS, validation-chosen", "macs", "validation")
-BY_TEST = TableRow("MaCS*, test-chosen", "macs", "test", paper="macs*")
-UNBOUNDED = TableRow("MCD without margin", "macs", unbounded=True)
+MSP = TableRow("msp", "MSP", "msp", paper="msp", as_printed=True)
+OE = TableRow("oe", "OE", "oe", paper="oe", as_printed=True)
+OE_LONG = TableRow("oe-long", f"OE, as long as MaCS with m = {FIXED}", "oe", long=True)
+BASELINES = (
+    OE,
+    *(TableRow(name.lower(), name, name.lower(), paper=name.lower()) for name in ("Energy", "MixOE", "DivOE")),
+)
+MACS = TableRow("macs", f"MaCS, m = {FIXED}", "macs", FIXED, paper="macs")
+BY_VALIDATION = TableRow("macs-validation", "MaCS, validation-chosen", "macs", "validation")
+BY_TEST = TableRow("macs-test", "MaCS*, test-chosen", "macs", "test", paper="macs*")
+ONLY_MCD = TableRow("mcd", "+MCD, without margin", "mcd")
+UNBOUNDED = TableRow("unbounded", "−MCD, the push without bound", "macs", settings=(("variant", "unbounded"),))
+ABLATIONS = (
+    OE,
+    *(TableRow(f"macs-{margin:g}", f"MaCS, m = {margin:g}", "macs", margin) for margin in (0.1, FIXED, 0.9)),
+    ONLY_MCD,
+    UNBOUNDED,
+    TableRow("hinge", "hinge on probabilities, m = 0.5", "macs", settings=(("variant", "hinge"),)),
+    TableRow("hinge-energy", "hinge on energies, m = 10", "macs", settings=(("on", "energy"), ("variant", "hinge"))),
+)
 METHODS = (*BASELINES, MACS, BY_VALIDATION, BY_TEST)
+RELEASED: dict[str, tuple[str, Settings]] = {  # a row's method and settings in the released code
+    "energy": ("energy-oe", ()),
+    "mixoe": ("mixoe", (("beta", 1.0),)),
+    "divoe": ("divoe", (("eps", 0.01),)),
+}
 
 
 @dataclass(frozen=True)
@@ -76,21 +130,54 @@ PARTS = {
     "figure1": PaperPart(("cifar100",), NETS[:1], (MSP, OE, MACS)),
     "figure3": PaperPart(("cifar100",), PAIR, (MACS, OE)),
     "figure4": PaperPart(IDS, PAIR, (BY_VALIDATION,)),
-    "figure5": PaperPart(IDS, NETS[:1], (MACS, UNBOUNDED)),
+    "figure5": PaperPart(IDS, NETS[:1], (OE, MACS, ONLY_MCD, UNBOUNDED)),
+    "ablation": PaperPart(CIFAR, NETS[:1], ABLATIONS, metrics=("auroc", "fpr95", "accuracy")),
 }
 
 
 def chosen_parts(targets: Sequence[str]) -> list[str]:
-    """The parts that the targets name; `all` stands for every part."""
+    """The parts that the targets name; `all` stands for every part of the paper, so not for our own ablation."""
     if not targets:
         raise MacsError(f"Name what to reproduce: {', '.join(PARTS)} or all.")
     for target in targets:
         if target not in (*PARTS, "all"):
             raise unknown("table or figure", target, [*PARTS, "all"])
-    return [part for part in PARTS if part in targets or "all" in targets]
+    return [part for part in PARTS if part in targets or ("all" in targets and part != "ablation")]
 
 
-def places(part: PaperPart, scale: PaperScale, only: "Only") -> dict[tuple[str, str], list[tuple[str, str]]]:
+@dataclass(frozen=True)
+class Only:
+    """The ID sets, networks and rows to which a reproduction is restricted; no rows means all of them."""
+
+    ids: tuple[str, ...] = IDS
+    nets: tuple[str, ...] = NETS
+    rows: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        rows = tuple(dict.fromkeys(row.name for part in PARTS.values() for row in (*part.rows, OE_LONG)))
+        kinds = (("ID set in the paper", self.ids, IDS), ("network in the paper", self.nets, NETS))
+        for kind, names, known in (*kinds, ("row of a table", self.rows, rows)):
+            for name in names:
+                if name not in known:
+                    raise unknown(kind, name, list(known))
+
+
+def rows_of(part: str, scale: PaperScale, only: Only) -> tuple[TableRow, ...]:
+    """The rows of a part: as in the released code if the scale says so, and restricted to those that are wanted."""
+    rows = PARTS[part].rows
+    if scale.released:
+        rows = tuple(_as_released(row) for row in rows)
+        if MACS.name in (row.name for row in rows) and part.startswith("table"):
+            rows = (*rows, OE_LONG)
+    return tuple(row for row in rows if not only.rows or row.name in only.rows)
+
+
+def _as_released(row: TableRow) -> TableRow:
+    method, settings = RELEASED.get(row.name, (row.method, row.settings))
+    return replace(row, method=method, settings=settings, as_printed=bool(row.paper))
+
+
+def places(part: PaperPart, scale: PaperScale, only: Only) -> dict[tuple[str, str], list[tuple[str, str]]]:
     """Each ID set and network that is run for a part, with those of the paper that it stands for."""
     stands_for: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for id in part.ids:
@@ -100,29 +187,18 @@ def places(part: PaperPart, scale: PaperScale, only: "Only") -> dict[tuple[str, 
     return stands_for
 
 
-@dataclass(frozen=True)
-class Only:
-    """The ID sets and networks of the paper to which a reproduction is restricted."""
-
-    ids: tuple[str, ...] = IDS
-    nets: tuple[str, ...] = NETS
-
-    def __post_init__(self) -> None:
-        for kind, names, known in (("ID set in the paper", self.ids, IDS), ("network in the paper", self.nets, NETS)):
-            for name in names:
-                if name not in known:
-                    raise unknown(kind, name, list(known))
-
-
 def trainings(parts: Sequence[str], scale: PaperScale, only: Only, seeds: Sequence[int]) -> list[Training]:
-    """Every training that the parts need, once, ID set by ID set; pretrainings before those that start from them."""
-    needed = dict.fromkeys(training for part in parts for training in _trainings(PARTS[part], scale, only, seeds))
+    """Every training that the parts need, once, ID set by ID set; each comes after the one that it starts from."""
+    needed = dict.fromkeys(training for part in parts for training in _trainings(part, scale, only, seeds))
     if not needed:
-        raise MacsError(f"{', '.join(parts)} has nothing of {', '.join(only.ids)} on {', '.join(only.nets)}.")
-    return sorted(needed, key=lambda t: (t.id, t.net, t.seed, t.method != "msp"))
+        wanted = f"{', '.join(only.ids)} on {', '.join(only.nets)}"
+        rows = f" in the rows {', '.join(only.rows)}" if only.rows else ""
+        raise MacsError(f"{', '.join(parts)} has nothing of {wanted}{rows}.")
+    return sorted(needed, key=lambda t: (t.id, t.net, t.seed, t.method != "msp", t.round))
 
 
-def _trainings(part: PaperPart, scale: PaperScale, only: Only, seeds: Sequence[int]) -> Iterator[Training]:
-    for id, net in places(part, scale, only):
-        for row in (MSP, *part.rows):
-            yield from row.trainings(id, net, seeds, scale.margins)
+def _trainings(part: str, scale: PaperScale, only: Only, seeds: Sequence[int]) -> Iterator[Training]:
+    rows = rows_of(part, scale, only)
+    for id, net in places(PARTS[part], scale, only):
+        for row in (MSP, *rows) if rows else ():
+            yield from row.trainings(id, net, seeds, scale)

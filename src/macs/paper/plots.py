@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from macs import figures
 from macs.paper import numbers
 from macs.paper.comparison import Entry, StandIn, confidences, stand_ins
-from macs.paper.grid import PARTS, UNBOUNDED
+from macs.paper.grid import MACS, ONLY_MCD, PARTS
 from macs.paper.reproduction import Lacking, Outcome
 
 if TYPE_CHECKING:
@@ -47,7 +47,10 @@ def paper_curves() -> list[figures.MarginCurve]:
 
 def paper_bars() -> list[figures.BoundBar]:
     """Fig. 5 as printed."""
-    return [figures.BoundBar(bar.id, bar.metric, bar.bounded, bar.value, source="paper") for bar in numbers.bars()]
+    rows = {True: MACS.label, False: ONLY_MCD.label}
+    return [
+        figures.BoundBar(bar.id, bar.metric, rows[bar.bounded], bar.value, source="paper") for bar in numbers.bars()
+    ]
 
 
 def _boxes(outcome: Outcome) -> "Figure":
@@ -62,7 +65,7 @@ def _boxes(outcome: Outcome) -> "Figure":
             confidences(outcome, place, row, ood),
             f"ours, {outcome.setup.scale.name}",
         )
-        for row in PARTS["figure1"].rows
+        for row in outcome.rows("figure1")
     ]
     return figures.confidence_boxes([*groups, *(paper_boxes() if place.itself else [])])
 
@@ -73,7 +76,7 @@ def _densities(outcome: Outcome) -> "Figure":
     sets = [outcome.setup.scale.ood[name] for name in ("isun", "svhn")]
     pairs = [(place, ood) for ood in sets for place in stand_ins("figure3", outcome)]
     for line, (place, ood) in enumerate(pairs):
-        for column, row in enumerate(PARTS["figure3"].rows):
+        for column, row in enumerate(outcome.rows("figure3")):
             conf_in, conf_out = (confidences(outcome, place, row, images) for images in ("id", ood))
             title = f"{row.label}, {place.net}"
             source = f"ours, {outcome.setup.scale.name}"
@@ -107,11 +110,9 @@ def _bars(complete: list[StandIn], entries: list[Entry], source: str) -> "Figure
     ids = {place.title: place.id for place in complete}
     own = {place.id for place in complete if place.itself}
     bars = [
-        figures.BoundBar(
-            ids[entry.block], entry.metric, entry.row != UNBOUNDED.label, _known(entry.ours), entry.draws_error, source
-        )
+        figures.BoundBar(ids[entry.block], entry.metric, entry.row, _known(entry.ours), entry.draws_error, source)
         for entry in entries
-        if entry.block in ids
+        if entry.block in ids and not entry.section
     ]
     return figures.bound_bars([*bars, *(bar for bar in paper_bars() if bar.id in own)])
 

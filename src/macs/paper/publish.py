@@ -9,10 +9,11 @@ from rich.console import RenderableType
 
 from macs import figures
 from macs.core.files import write_text
+from macs.experiments.statistics import paired_difference
 from macs.metrics import get
 from macs.paper import numbers, plots, writing
 from macs.paper.comparison import Entry, StandIn, entries, stand_ins
-from macs.paper.grid import BY_TEST, BY_VALIDATION, FIXED, MACS, PARTS, UNBOUNDED
+from macs.paper.grid import BY_TEST, BY_VALIDATION, FIXED, MACS, OE, PARTS, UNBOUNDED, TableRow
 from macs.paper.reproduction import Lacking, Outcome
 
 
@@ -43,8 +44,12 @@ def publish(parts: Sequence[str], outcome: Outcome) -> list[Publication]:
 
 def _publish(part: str, outcome: Outcome) -> Publication:
     part_entries = entries(part, outcome)
-    name = f"{part[:-1].capitalize()} {part[-1]}"
-    title = f"{name}, scale {outcome.setup.scale.name}: {numbers.about(name.lower()).title}"
+    name, subject = "Ablation", "what bounds the gap between confidences, and on which quantity"
+    if part != "ablation":
+        name = f"{part[:-1].capitalize()} {part[-1]}"
+        subject = numbers.about(name.lower()).title
+    as_released = ", as in the released code" if outcome.setup.scale.released else ""
+    title = f"{name}, scale {outcome.setup.scale.name}{as_released}: {subject}"
     notes, files = _notes(part, outcome, part_entries), []
     if part.startswith("figure"):
         try:
@@ -63,7 +68,7 @@ def _publish(part: str, outcome: Outcome) -> Publication:
 
 def _notes(part: str, outcome: Outcome, part_entries: list[Entry]) -> list[str]:
     """What a reader needs to know to interpret the numbers."""
-    notes = [outcome.setup.scale.about]
+    notes = [outcome.setup.scale.about, outcome.setup.budget()]
     if part not in ("table5", "figure1", "figure3"):
         notes.append(
             "Ours: mean ± standard error of 10 draws of a fifth of the test images, as in the paper; "
@@ -75,11 +80,11 @@ def _notes(part: str, outcome: Outcome, part_entries: list[Entry]) -> list[str]:
             )
         metrics = [get(name) for name in PARTS[part].metrics if name != "accuracy"]
         notes += [f"{metric.title}: {metric.convention}." for metric in metrics]
-    rows = PARTS[part].rows
-    if BY_TEST in rows:
+    rows = outcome.rows(part)
+    if BY_TEST.name in (row.name for row in rows):
         notes.append("MaCS* is test-chosen: its margin is the best on the OOD test sets, so it is not ranked.")
     places = stand_ins(part, outcome)
-    for place in places if BY_VALIDATION in rows else []:
+    for place in places if BY_VALIDATION in rows or part == "figure4" else []:
         try:
             by_validation, by_test = (outcome.chosen(place.id, place.net, on) for on in ("validation", "test"))
             notes.append(f"{place.title}: validation chose m = {by_validation:g}, the test sets m = {by_test:g}.")
@@ -89,16 +94,43 @@ def _notes(part: str, outcome: Outcome, part_entries: list[Entry]) -> list[str]:
     if part == "figure4":
         over = "training seeds (deviation)" if len(outcome.seeds) > 1 else "draws (standard error)"
         notes.append(f"Bars in the figure: over {over}; the star marks the validation-chosen margin.")
-    for place in places if part == "figure5" else []:
+    for place in places if {MACS, UNBOUNDED} <= {*rows} else []:
         notes += _same_without_margin(outcome, place)
+    for place in places if len(outcome.seeds) > 1 and {OE.name, MACS.name} <= {row.name for row in rows} else []:
+        notes += _paired(outcome, place, rows)
     notes += [note for id in dict.fromkeys(place.id for place in places) for note in outcome.notes.get(id, [])]
     if any(entry.paper is not None and not entry.comparable for entry in part_entries):
-        notes.append("No difference is given where sets are missing: the paper averages over more sets.")
+        notes.append(
+            "A difference is given only where budget, settings and OOD sets are the paper's: at the scale full for OE, "
+            "and with --as-released for the paper's other rows."
+        )
     shown = {entry.block for entry in part_entries if not entry.lacking}
     notes += [
         f"? {e.block}, {e.section or e.row} {e.metric}: {e.doubt}" for e in part_entries if e.doubt and e.block in shown
     ]
     return notes + list(dict.fromkeys(f"{entry.lacking}: {entry.why}" for entry in part_entries if entry.lacking))
+
+
+def _paired(outcome: Outcome, place: StandIn, rows: Sequence[TableRow]) -> list[str]:
+    """The differences between MaCS and OE, seed by seed, with their confidence intervals."""
+    by_name = {row.name: row for row in rows}
+    try:
+        pairs = [outcome.row(by_name[row.name], place.id, place.net)[1] for row in (MACS, OE)]
+    except Lacking:
+        return []
+    notes = []
+    for on in ("test", "near") if pairs[0][0].near is not None else ("test",):
+        where = place.title if on == "test" else f"{place.title}, {pairs[0][0].of(on).sets[0].name} (near)"
+        for metric in ("auroc", "fpr95"):
+            ours, oe = ({seed: 100 * r.of(on).mean(metric) for seed, r in enumerate(results)} for results in pairs)
+            difference = paired_difference(ours, oe)
+            assert difference is not None  # both have all seeds
+            each = ", ".join(f"{ours[seed] - oe[seed]:+.2f}" for seed in ours)
+            notes.append(
+                f"{where}: MaCS - OE in {get(metric).title}, on all test images, is {difference.mean:+.2f} ± "
+                f"{difference.half_width:.2f} (95% interval over paired seeds; seed by seed {each})."
+            )
+    return notes
 
 
 def _same_without_margin(outcome: Outcome, place: StandIn) -> list[str]:

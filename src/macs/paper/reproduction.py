@@ -16,7 +16,7 @@ from macs.experiments.cells import Cell, Result
 from macs.experiments.engine import Engine, SerialEngine
 from macs.experiments.margins import Choice, Point, chosen_margin, plateaus
 from macs.metrics import FprRule
-from macs.paper.grid import Only, TableRow, Training, trainings
+from macs.paper.grid import MACS, Only, TableRow, Training, rows_of, trainings
 from macs.paper.setup import Bench, Setup, bench
 
 
@@ -49,10 +49,7 @@ class Outcome:
 
     def points(self, id: str, net: str) -> list[Point]:
         """The curve over margins; raises Lacking if it is incomplete, since nothing may be chosen from such a curve."""
-        return [
-            Point(margin, tuple(self.result(Training(id, net, "macs", margin, seed=seed)) for seed in self.seeds))
-            for margin in self.setup.scale.margins
-        ]
+        return [Point(margin, tuple(self._results(MACS, id, net, margin))) for margin in self.setup.scale.margins]
 
     def chosen(self, id: str, net: str, on: Choice) -> float:
         return chosen_margin(self.points(id, net), on)
@@ -60,8 +57,13 @@ class Outcome:
     def row(self, row: TableRow, id: str, net: str) -> tuple[float | None, list[Result]]:
         """The margin of a row and its results, one per seed."""
         margin = self.chosen(id, net, row.margin) if isinstance(row.margin, str) else row.margin
-        row_trainings = [Training(id, net, row.method, margin, row.unbounded, seed) for seed in self.seeds]
-        return margin, [self.result(training) for training in row_trainings]
+        return margin, self._results(row, id, net, margin)
+
+    def rows(self, part: str) -> tuple[TableRow, ...]:
+        return rows_of(part, self.setup.scale, self.only)
+
+    def _results(self, row: TableRow, id: str, net: str, margin: float | None) -> list[Result]:
+        return [self.result(row.training(id, net, margin, seed, self.setup.scale)) for seed in self.seeds]
 
     def plateaus(self, id: str, net: str) -> list[str]:
         return [f"{id} on {net}: {sentence}" for sentence in plateaus(self.points(id, net), self.seeds)]
@@ -88,8 +90,11 @@ def reproduce(
         engine.hold(sets.held())
         titles = {training: f"[{todo.index(training) + 1}/{len(todo)}] {training.name}" for training in group}
         by_name = {training.name: training for training in group}
-        for pretraining in (True, False):  # pretrainings first, since the others start from them
-            wave = [training for training in group if (training.method == "msp") == pretraining]
+        # Pretrainings first, since the others start from them, then round after round of the released loop.
+        waves = [[training for training in group if training.method == "msp"]]
+        later = [training for training in group if training.method != "msp"]
+        waves += [[t for t in later if t.round == number] for number in sorted({t.round for t in later})]
+        for wave in waves:
             cells = _cells(sets, wave, outcome, unused, titles, progress)
             for cell, result, error in engine.run(cells, sets.examination, fpr_rule):
                 training = by_name[cell.name]
@@ -115,16 +120,17 @@ def _cells(
 ) -> Iterator[Cell]:
     """The cells of trainings, each announced as it is taken; those whose pretraining failed are left out."""
     for training in group:
-        failure = outcome.failures.get(Training(training.id, training.net, "msp", seed=training.seed))
-        if failure is not None:
-            outcome.failures[training] = f"its pretraining failed: {failure}"
+        before = None if training.method == "msp" else training.before(outcome.setup.scale.margins)
+        if before is not None and before in outcome.failures:
+            which = "its pretraining" if before.method == "msp" else before.name
+            outcome.failures[training] = f"{which} failed: {outcome.failures[before]}"
             continue
         try:
             cell = sets.cell(training)
         except MacsError as error:
             outcome.failures[training] = str(error)
             continue
-        assert cell is not None  # its pretraining has just been finished
+        assert cell is not None  # the training before it has just been finished
         unused.update(cell.others())
         tell(f"{titles[training]}{' (done before)' if cell.finished else ''}", progress)
         yield cell

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from macs.detector.choosing import best, mean_ranks
+from macs.experiments.statistics import Difference, Estimate, estimate, paired_difference, rank_agreement
 from macs.metrics import OODMetrics
 from macs.scores import get
 from macs.study.cells import METRICS, VALIDATION, Machine, Record
 from macs.study.plan import MORE_SEEDS, OOD, SCORES, SEEDS, Row, Trial
 from macs.study.running import REFERENCE, Study, own_score
-from macs.study.statistics import Difference, Estimate, estimate, paired_difference, rank_agreement
 
 RECOMMENDED = "recommended"  # the name of a row
 GOAL = 0.7  # of OE's mean FPR95 with MSP

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from macs.experiments.statistics import Difference, Estimate, estimate, paired_difference
 from macs.study.cells import METRICS, VALIDATION
 from macs.study.findings import GOAL, RECOMMENDED, Findings, RowResult
 from macs.study.plan import COSTS, ELSEWHERE, EQUAL, IMAGES, LONGER, NET, OOD, PROTOCOLS, SCORES, Row
 from macs.study.running import REFERENCE
-from macs.study.statistics import Difference, Estimate, estimate, paired_difference
 from macs.training.recommended import METHOD, SETTINGS
 
 BEST = "the score that validation chooses"

@@ -25,7 +25,7 @@ from macs.training.spec import RANDOM, Start, TrainingSpec, located, read_toml
 if TYPE_CHECKING:
     from torch import nn
 
-METHODS = [path.stem for path in sorted((Path(__file__).parents[1] / "methods").glob("[!_]*.py"))]
+METHODS = [path.stem.replace("_", "-") for path in sorted((Path(__file__).parents[1] / "methods").glob("[!_]*.py"))]
 
 
 @dataclass(frozen=True, kw_only=True)

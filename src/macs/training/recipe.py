@@ -64,6 +64,9 @@ class Recipe:
     final_lr: Rate = 1e-6
     """Learning rate of the last step."""
 
+    cosine: Literal["falling", "rising"] = "falling"
+    """Direction of the cosine; rising goes from final_lr to lr, as every second margin does in the authors' code."""
+
     head_lr: Annotated[float | None, Span(0, 1000, usual=0.5)] = None
     """Learning rate of the last layer, in place of lr; without it the last layer learns like the rest."""
 

@@ -27,7 +27,7 @@ DEEPEST = 100  # parts of a key in a recipe file
 RANDOM = "random"  # the source of starting weights drawn from a seed
 # Fields of Recipe that older records lack; at their defaults they do not change a training's identity.
 LATER = (
-    *("accumulate", "balance", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup"),
+    *("accumulate", "balance", "cosine", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup"),
     *("outlier_mix", "outlier_quantile", "outlier_sampling", "start_share", "sync_bn"),
 )
 # Settings that a method got later, with the values that make no difference.

@@ -106,13 +106,15 @@ class Tuning:
 def rate_at(step: int, steps: int, highest: float, recipe: Recipe) -> float:
     """The learning rate of a step, counted from the start of training; an epoch has `steps` steps.
 
-    It rises linearly to `highest` during the warm-up, then falls along half a period of a cosine.
+    It rises linearly to `highest` during the warm-up, then falls along half a period of a cosine, or rises along one.
     """
     warm = round(recipe.warmup * steps)
     if step < warm:
         return highest * (step + 1) / (warm + 1)
-    falling = recipe.epochs * steps - warm
-    return recipe.final_lr + (highest - recipe.final_lr) * (1 + math.cos(math.pi * (step - warm) / falling)) / 2
+    angle = math.pi * (step - warm) / (recipe.epochs * steps - warm)
+    if recipe.cosine == "rising":
+        angle += math.pi
+    return recipe.final_lr + (highest - recipe.final_lr) * (1 + math.cos(angle)) / 2
 
 
 def last_layer(net: nn.Module, size: int) -> nn.Linear:

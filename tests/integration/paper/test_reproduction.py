@@ -35,7 +35,8 @@ MICRO = replace(
     limit=30,
 )
 ALL = list(PARTS)
-TRAININGS = 1 + 4 + 2 + 1 + 1  # pretraining, baselines, margins, the margin 0.5, no margin
+ABLATIONS = 1 + 1 + 2  # the margin 0.1, the term without a margin with either sign, two hinges; less 0.9, a margin
+TRAININGS = 1 + 4 + 2 + 1 + 1 + ABLATIONS  # pretraining, baselines, margins, the margin 0.5
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -153,7 +154,7 @@ def test_an_interrupted_grid_repeats_no_finished_training(
     assert len(finished) == 3
     trained.clear()
     reproduce(setup, ["table1"], Only(), progress=False)
-    assert len(trained) == TRAININGS - 1 - 3  # Table 1 has no ablation
+    assert len(trained) == TRAININGS - 3 - 1 - ABLATIONS  # Table 1 has none
     assert finished.items() <= nets_in(tmp_path).items()
 
 
@@ -188,8 +189,33 @@ def test_a_failed_pretraining_fails_what_starts_from_it(tmp_path: Path, monkeypa
 
     monkeypatch.setattr("macs.training.starting_net", broken)
     failed = reproduce(Setup(MICRO, tmp_path), ["figure5"], Only(), progress=False)
-    assert not failed.results and len(failed.failures) == 3
-    assert sum("its pretraining failed: No weights today." in why for why in failed.failures.values()) == 2
+    assert not failed.results and len(failed.failures) == 5
+    assert sum("its pretraining failed: No weights today." in why for why in failed.failures.values()) == 4
+
+
+def test_the_released_loop_trains_each_margin_from_the_one_before(tmp_path: Path, trained: list[str]) -> None:
+    scale = replace(MICRO, released=True, margins=(0.0, 0.5), near={"digits": "digits-8-9"})
+    setup, only = Setup(scale, tmp_path), Only(("cifar10",), rows=("oe", "macs", "oe-long"))
+    outcome = reproduce(setup, ["table1"], only, (0, 1), progress=False)
+    assert not outcome.failures and sorted(trained) == sorted(2 * ["msp", "oe", "oe", "macs", "macs"])
+    sets = bench(setup, "digits")
+    chain = [Training("digits", "wrn-10-1", "macs", 0.0), Training("digits", "wrn-10-1", "macs", 0.5, round=1)]
+    first, second = (sets.cell(training) for training in chain)
+    assert first is not None and second is not None
+    assert second.spec.start.weights == nets.weights_hash(nets.load(first.folder.net_file, "wrn-10-1", 8))
+    assert (first.spec.recipe.cosine, second.spec.recipe.cosine) == ("falling", "rising")
+    (page,) = publish(["table1"], outcome)
+    rows = {entry.row for entry in page.entries if not entry.section}
+    assert rows == {"OE", "MaCS, m = 0.5", "OE, as long as MaCS with m = 0.5"}
+    assert {entry.section for entry in page.entries} == {"", "digits-8-9 (near)"}
+    paired = [note for note in page.notes if "MaCS - OE in" in note]
+    assert len(paired) == 4 and sum("digits-8-9 (near)" in note for note in paired) == 2
+    results = [
+        [r.test.mean("fpr95") for r in outcome.row(row, "digits", "wrn-10-1")[1]] for row in outcome.rows("table1")
+    ]
+    oe, macs_results, _ = results
+    gaps = [100 * (a - b) for a, b in zip(macs_results, oe, strict=True)]
+    assert any(f"FPR95, on all test images, is {np.mean(gaps):+.2f}" in note for note in paired)
 
 
 def test_cells_of_another_version_are_kept_named_and_not_used(
@@ -297,7 +323,7 @@ def test_the_images_of_a_plan_are_those_of_the_training(done: Outcome, folder: P
 def test_the_whole_paper_is_planned_without_any_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("macs.paper.estimate.speed", lambda *_: 1000.0)
     planned = plan(Setup(scales.FULL, tmp_path, tmp_path / "nothing"), ALL, Only(), (0,))
-    assert len(planned.lines) == 244 and {line.state for line in planned.lines} == {"data missing"}
+    assert len(planned.lines) == 16 * 15 + 4 * 2 + 2 * 2 and {line.state for line in planned.lines} == {"data missing"}
     (pretraining,) = [line for line in planned.lines if line.training.name == "cifar10-wrn-40-2-msp-seed0"]
     scored = 10_000 + 5640 + 8925 + 10_000 + 26_032 + 36_500 + 2 * 2000
     assert pretraining.images == pytest.approx(100 * (48_000 // 128) * 128 + scored / 3)

@@ -288,13 +288,13 @@ def test_bars_of_the_paper_are_drawn_as_printed_and_a_cut_axis_says_so() -> None
         assert len({(to_hex(p.get_facecolor()), p.get_hatch()) for p in found}) == 2
         assert max(axes.get_yticks()) <= 100
     assert [label.get_text() for label in axes.get_xticklabels()] == ["CIFAR-10", "CIFAR-100", "SVHN", "ImageNet-32"]
-    assert legend_of(figure) == ("Source: paper", ["with margin bound", "without margin bound"])
+    assert legend_of(figure) == ("Source: paper", ["MaCS, m = 0.5", "+MCD, without margin"])
 
 
 def test_bars_of_two_sources_stand_side_by_side() -> None:
     figure = drawn("bars of two sources")
     assert set(legend_of(figure)[1]) == {
-        f"{w} margin bound ({s})" for w in ("with", "without") for s in ("paper", "ours")
+        f"{variant} ({source})" for variant in ("MaCS, m = 0.5", "+MCD, without margin") for source in ("paper", "ours")
     }
     for axes in figure.axes:
         places = sorted((patch.get_x(), patch.get_x() + patch.get_width()) for patch in axes.patches)
@@ -304,7 +304,7 @@ def test_bars_of_two_sources_stand_side_by_side() -> None:
 
 @pytest.mark.parametrize(("value", "error", "start"), [(49.0, None, 0), (85.0, 3.0, 70), (0.0, float("nan"), 0)])
 def test_one_bar_alone(value: float, error: float | None, start: int) -> None:
-    figure: Any = figures.bound_bars([BoundBar("digits", "auroc", False, value, error)])
+    figure: Any = figures.bound_bars([BoundBar("digits", "auroc", "margin", value, error)])
     figure.draw_without_rendering()
     (axes,) = figure.axes
     (bar,) = axes.patches
@@ -332,7 +332,7 @@ def test_a_name_too_long_for_the_figure_keeps_its_legend() -> None:
         ),
         (lambda: figures.margin_curves([replace(sweep()[0], values=[1.0])]), "as many values and errors as margins"),
         (lambda: figures.margin_curves([replace(sweep()[0], errors=[1.0])]), "as many values and errors as margins"),
-        (lambda: figures.bound_bars([BoundBar("digits", "auroc", True, float("nan"))]), "auroc on digits is nan"),
+        (lambda: figures.bound_bars([BoundBar("digits", "auroc", "margin", float("nan"))]), "auroc on digits is nan"),
         (lambda: figures.densities([replace(panels()[0], conf_out=[3.0])]), "between 0 and 1"),
         (lambda: figures.densities([replace(panels()[0], conf_in=[])]), "MaCS, AllConv on CIFAR-100 .ID. are missing"),
         (lambda: figures.confidence_boxes([BoxGroup("oe", "a", "b", [0.5], [np.nan])]), "oe on b .OOD. are missing"),

@@ -16,7 +16,9 @@ from macs.core.errors import MacsError
 from macs.methods import Batch
 from macs.methods.divoe import DiversifiedOutlierExposure
 from macs.methods.energy import EnergyBounded
+from macs.methods.energy_oe import EnergyWithExposure
 from macs.methods.macs import MarginBoundedConfidence
+from macs.methods.mcd import ConfidenceDifference
 from macs.methods.mixoe import MixtureOutlierExposure, cutmix
 from macs.methods.oe import OutlierExposure
 from macs.training.options import METHODS
@@ -55,13 +57,16 @@ def test_the_files_are_the_methods() -> None:
     assert (
         methods.available()
         == sorted(METHODS)
-        == ["aoe", "dal", "divoe", "energy", "macs", "mixoe", "msp", "oe", "oecc"]
+        == ["aoe", "dal", "divoe", "energy", "energy-oe", "macs", "mcd", "mixoe", "msp", "oe", "oecc"]
     )
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, {}) for name in ("msp", "oe", "energy", "macs", "dal", "oecc", "aoe")), ("mixoe", {"joint": True})],
+    [
+        *((name, {}) for name in ("msp", "oe", "energy", "energy-oe", "macs", "mcd", "dal", "oecc", "aoe")),
+        ("mixoe", {"joint": True}),
+    ],
 )
 def test_images_and_outliers_share_one_forward_pass(name: str, options: dict[str, bool], net: Counting) -> None:
     pair = batch()
@@ -98,6 +103,33 @@ def test_macs_is_its_equations_written_out(variant: Any, reduction: Any) -> None
     expected = cross_entropy(logits_in, labels) + 0.7 * cross_entropy(logits_out, uniform) + 0.2 * push
     method = MarginBoundedConfidence(0.3, weight=0.7, margin_weight=0.2, variant=variant, reduction=reduction)
     assert method.loss(logits_in, labels, logits_out).item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_mcd_is_what_the_unbounded_push_takes_away() -> None:
+    torch.manual_seed(3)
+    logits_in, logits_out, labels = torch.randn(5, 4).double() * 2, torch.randn(7, 4).double(), torch.randint(4, (5,))
+    exposed, closing, opening = (
+        method.loss(logits_in, labels, logits_out).item()
+        for method in (
+            OutlierExposure(0.7),
+            ConfidenceDifference(0.7, 0.2),
+            MarginBoundedConfidence(0.0, 0.7, 0.2, "unbounded"),
+        )
+    )
+    gap = (logits_in.softmax(1).amax(1)[:, None] - logits_out.softmax(1).amax(1)).clamp(min=0).square().mean().item()
+    assert closing - exposed == pytest.approx(0.2 * gap, rel=1e-9)
+    assert exposed - opening == pytest.approx(0.2 * gap, rel=1e-9)
+
+
+def test_energy_with_exposure_is_the_sum_of_both() -> None:
+    torch.manual_seed(3)
+    logits_in, logits_out, labels = torch.randn(5, 4) * 9, torch.randn(7, 4) * 9, torch.randint(4, (5,))
+    both = EnergyWithExposure().loss(logits_in, labels, logits_out)
+    energy, exposed = (
+        method.loss(logits_in, labels, logits_out) for method in (EnergyBounded(0.1, -25.0, -7.0), OutlierExposure(0.5))
+    )
+    assert both.item() == pytest.approx((energy + exposed - cross_entropy(logits_in, labels)).item(), rel=1e-6)
+    assert (EnergyWithExposure().score, EnergyBounded().score) == ("msp", "energy")
 
 
 def test_only_the_hinge_pushes_a_pair_whose_outlier_is_more_confident() -> None:

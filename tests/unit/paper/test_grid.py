@@ -1,13 +1,16 @@
 """The grid: each training once, shared by the tables, and all that a table of the paper has."""
 
-from itertools import product
+from dataclasses import replace
+from itertools import pairwise, product
+from pathlib import Path
 
 import pytest
 
 from macs.core.errors import MacsError
 from macs.paper import numbers
-from macs.paper.grid import PARTS, Only, Training, chosen_parts, places, trainings
+from macs.paper.grid import PARTS, Only, Training, chosen_parts, places, rows_of, trainings
 from macs.paper.scales import FULL, IDS, LAB, NETS, SCALES, SMOKE, PaperScale
+from macs.paper.setup import Setup
 
 EVERYTHING = Only()
 
@@ -29,10 +32,54 @@ def test_the_figures_have_what_the_paper_draws() -> None:
 
 
 def test_the_whole_paper_is_counted_by_hand() -> None:
-    """4 ID sets x 4 networks x (pretraining, 4 baselines, 10 margins), and 4 ablations; three times with 3 seeds."""
+    """4 ID sets x 4 networks x (pretraining, 4 baselines, 10 margins), and 4 x 2 ablations; times the seeds.
+
+    Our own ablation adds two hinges for each of the two CIFARs.
+    """
     for seeds in ((0,), (0, 1, 2)):
+        assert len(trainings(chosen_parts(["all"]), FULL, EVERYTHING, seeds)) == (16 * 15 + 4 * 2) * len(seeds)
         found = trainings(list(PARTS), FULL, EVERYTHING, seeds)
-        assert len(found) == len(set(found)) == (16 * 15 + 4) * len(seeds)
+        assert len(found) == len(set(found)) == (16 * 15 + 4 * 2 + 2 * 2) * len(seeds)
+
+
+def test_the_released_loop_continues_each_margin_from_the_one_before() -> None:
+    released = replace(FULL, released=True)
+    found = trainings(["table1"], released, Only(("cifar10",), rows=("macs", "oe-long")), (0,))
+    names = [training.name.removeprefix("cifar10-wrn-40-2-").removesuffix("-seed0") for training in found]
+    macs = ["macs-m0", *(f"macs-m0.{k}-round{k}" for k in range(1, 6))]
+    oe = ["oe", *(f"oe-round{k}" for k in range(1, 6))]
+    assert sorted(names) == sorted(["msp", *macs, *oe])
+    by_name = dict(zip(names, found, strict=True))
+    for chain in (["msp", *macs], ["msp", *oe]):
+        for before, after in pairwise(chain):
+            assert by_name[after].before(released.margins) == by_name[before]
+            assert found.index(by_name[before]) < found.index(by_name[after])
+    recipes = [Setup(released, Path("out")).finetuning(by_name[name]) for name in macs]
+    assert [recipe.cosine for recipe in recipes] == ["falling", "rising"] * 3
+    assert len({recipe.seed for recipe in recipes}) == 6
+
+
+def test_as_released_changes_the_baselines_and_the_epochs_of_imagenet32() -> None:
+    released = replace(FULL, released=True)
+    rows = {row.name: row for row in rows_of("table1", released, EVERYTHING)}
+    assert (rows["energy"].method, rows["mixoe"].settings, rows["divoe"].settings) == (
+        "energy-oe",
+        (("beta", 1.0),),
+        (("eps", 0.01),),
+    )
+    assert all(row.as_printed for row in rows.values() if row.paper)
+    assert [row.name for row in rows_of("table1", FULL, EVERYTHING) if row.as_printed] == ["oe"]
+    for scale, sizes in ((released, (0, 300_000)), (FULL, (0, 0))):
+        setup = Setup(scale, Path("out"))
+        trained = [setup.finetuning(Training(id, "wrn-40-2", "oe")).epoch_size for id in ("cifar10", "imagenet32")]
+        assert tuple(trained) == sizes
+
+
+def test_rows_restrict_a_table() -> None:
+    found = trainings(["table1"], LAB, Only(("cifar10",), rows=("oe", "macs")), (0, 1))
+    assert {(training.method, training.margin) for training in found} == {("msp", None), ("oe", None), ("macs", 0.5)}
+    with pytest.raises(MacsError, match="has nothing of .* in the rows oe"):
+        trainings(["table5"], LAB, Only(rows=("oe",)), (0,))
 
 
 def test_a_pretraining_comes_before_what_starts_from_it() -> None:
@@ -66,14 +113,14 @@ def test_a_selection_restricts_the_grid() -> None:
         trainings(["table1"], FULL, Only(("svhn",)), (0,))
 
 
-@pytest.mark.parametrize("wrong", [{"ids": ("cifar1",)}, {"nets": ("wrn",)}])
+@pytest.mark.parametrize("wrong", [{"ids": ("cifar1",)}, {"nets": ("wrn",)}, {"rows": ("mac",)}])
 def test_a_name_that_the_paper_does_not_have_is_refused(wrong: dict[str, tuple[str, ...]]) -> None:
     with pytest.raises(MacsError, match="There is no"):
         Only(**wrong)
 
 
 def test_targets() -> None:
-    assert chosen_parts(["all"]) == list(PARTS)
+    assert chosen_parts(["all"]) == [part for part in PARTS if part != "ablation"]
     assert chosen_parts(["figure4", "table1"]) == ["table1", "figure4"]
     with pytest.raises(MacsError, match="Name what to reproduce: table1"):
         chosen_parts([])

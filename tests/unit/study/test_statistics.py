@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from macs.study.statistics import estimate, paired_difference, rank_agreement
+from macs.experiments.statistics import estimate, paired_difference, rank_agreement
 
 OURS, THEIRS = {0: 0.21, 1: 0.24, 2: 0.20, 5: 0.9}, {0: 0.26, 1: 0.27, 2: 0.27, 7: 0.1}
 

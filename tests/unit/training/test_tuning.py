@@ -25,6 +25,13 @@ def test_without_a_warm_up_the_rate_is_the_papers_cosine() -> None:
     assert rates(recipe, 7) == [0.01 + (0.1 - 0.01) * (1 + math.cos(math.pi * i / 21)) / 2 for i in range(21)]
 
 
+def test_a_rising_cosine_goes_on_where_a_falling_one_ends_and_comes_back() -> None:
+    recipe = Recipe(epochs=3, lr=0.1, final_lr=0.01)
+    falling, rising = rates(recipe, 7), rates(replace(recipe, cosine="rising"), 7)
+    assert rising[0] == pytest.approx(0.01)
+    assert rising[1:] == pytest.approx(falling[:0:-1])
+
+
 @pytest.mark.parametrize(("warmup", "warm"), [(0.5, 4), (1, 8), (2, 16), (3, 24)])
 def test_the_warm_up_is_a_straight_line_to_where_the_cosine_starts(warmup: float, warm: int) -> None:
     recipe = Recipe(epochs=3, lr=0.1, final_lr=0.0, warmup=warmup)
