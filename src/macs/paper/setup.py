@@ -113,10 +113,13 @@ class Bench:
         """The cell of the pretraining; a checkpoint that was given counts as a pretraining done elsewhere."""
         from macs import methods
         from macs import training as train
+        from macs.training.checks import warn_of_normalisation
         from macs.training.sources import spec_of
 
         recipe = replace(self.setup.scale.pretraining, seed=training.seed)
         checkpoint = self.setup.checkpoint_of(self.id, training.net)
+        if checkpoint is not None:
+            warn_of_normalisation(self.id, checkpoint, self.setup.normalisation)
         net = train.starting_net(
             training.net,
             len(self.train.classes),

@@ -205,7 +205,9 @@ def answered(value: Any, status: int = 200) -> Response:
 async def misfit(request: Request, error: Exception) -> Response:
     """A parameter of the wrong type."""
     first = error.errors()[0] if isinstance(error, RequestValidationError) else {"loc": ["?"], "msg": "is wrong"}
-    sentence = f"The parameter {first['loc'][-1]} does not fit: {first['msg'].removeprefix('Value error, ')[:200]}."
+    sentence = (
+        f"The parameter {first['loc'][-1]} does not fit: {str(first['msg']).removeprefix('Value error, ')[:200]}."
+    )
     return await raised(request, Refused(422, sentence))
 
 

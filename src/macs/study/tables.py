@@ -73,8 +73,10 @@ def status(findings: Findings) -> str:
 
 def summary(findings: Findings) -> str:
     """The few rows that answer the question, for a reader who wants no more than that."""
-    asked = [("plain", "msp"), ("plain", BEST), ("oe", "msp"), ("oe", BEST), ("macs", "msp"), ("hinge-averaged", BEST)]
-    pairs = [(findings.rows[name], score) for name, score in asked if name in findings.rows]
+    asked = [("plain", "msp"), ("plain", BEST), ("oe", "msp"), ("oe", BEST), ("oe-equal", "msp"), ("macs", "msp"),
+             ("hinge-averaged", BEST)]  # fmt: skip
+    known = {**findings.rows, **findings.others}
+    pairs = [(known[name], score) for name, score in asked if name in known]
     chosen = [(found, found.chosen_score if score == BEST else score) for found, score in pairs]
     recommended = findings.recommended()
     if recommended is not None:
@@ -83,6 +85,7 @@ def summary(findings: Findings) -> str:
     lines = [
         [
             found.row.title,
+            f"{found.trial.recipe.lr:g}" if found.row.method else "–",
             score,
             str(len(found.records)),
             shown(found.estimate("auroc", score)),
@@ -91,7 +94,7 @@ def summary(findings: Findings) -> str:
         ]
         for found, score in distinct.values()
     ]
-    return markdown(["training", "score", "seeds", "AUROC ↑", "FPR95 ↓", "ID accuracy"], lines)
+    return markdown(["training", "learning rate", "score", "seeds", "AUROC ↑", "FPR95 ↓", "ID accuracy"], lines)
 
 
 def core(findings: Findings) -> str:

@@ -1,6 +1,7 @@
 """Checks before a training: errors for what would fail later or go wrong silently, warnings for likely mistakes."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -116,6 +117,15 @@ def warn_of_known_outliers(
         f"its own images, for example {examples}; remove those that show known classes, which the network would learn "
         "to reject."
     )
+
+
+def warn_of_normalisation(id: str, checkpoint: str | Path, normalisation: str | None) -> None:
+    """Warn that a public network for SVHN may expect plain pixels, which its file does not say."""
+    if id == "svhn" and normalisation is None and nets.recorded_preparation(checkpoint) is None:
+        warn(
+            f"{checkpoint} does not say how its images are normalised; the networks for SVHN of the authors of MaCS "
+            "expect plain pixels: for these, add --normalisation none."
+        )
 
 
 def warn_of_familiar_sets(

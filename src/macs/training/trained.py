@@ -74,7 +74,9 @@ class Trained:
         """The network, on the best device."""
         from macs import nets
         from macs.core.devices import best_device
+        from macs.training.checks import warn_of_normalisation
 
+        warn_of_normalisation(self.id, self.checkpoint, self.normalisation)
         preparation = self.preparation if is_from_library(self.net) else None
         network = nets.load(self.checkpoint, self.net, classes, None, self.normalisation, preparation)
         nets.set_geometry(network, self.preparation)

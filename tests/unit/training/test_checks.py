@@ -17,6 +17,7 @@ from macs.data import ImageSet
 from macs.training.checks import check_fitness, divergence, warn_of_familiar_sets, warn_of_known_outliers
 from macs.training.recipe import Recipe
 from macs.training.runs import RunFolder
+from macs.training.trained import Trained
 from short_training import SHORT, small_net
 from tiny import noise, stripes
 
@@ -117,3 +118,26 @@ def test_ood_sets_that_are_like_the_outliers_of_the_training_are_pointed_out(tra
         warnings.simplefilter("error", MacsWarning)
         warn_of_familiar_sets(trained, noise(39, seed=60), sets)  # too few to compare with
         warn_of_familiar_sets(nn.Sequential(nn.Conv2d(3, 3, 16), nn.Flatten()), noise(400, seed=60), sets)
+
+
+@pytest.mark.parametrize(
+    ("id", "normalisation", "warned"), [("svhn", None, True), ("svhn", "none", False), ("cifar10", None, False)]
+)
+def test_a_public_network_for_svhn_may_expect_plain_pixels(
+    id: str, normalisation: str | None, warned: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "public.pt"
+    net: Any = nets.build("wrn-10-1", 10)
+    torch.save(net.published.state_dict(), file)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Trained("wrn-10-1", file, id, normalisation=normalisation).network(10)
+    assert any("--normalisation none" in str(each.message) for each in caught) == warned
+
+
+def test_our_own_network_for_svhn_says_how_its_images_are_normalised(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    nets.save(nets.build("wrn-10-1", 10), tmp_path / "own.safetensors")
+    Trained("wrn-10-1", tmp_path / "own.safetensors", "svhn").network(10)
+    assert not recwarn.list
