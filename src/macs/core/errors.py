@@ -1,8 +1,10 @@
 """Mistakes that a user can correct, and results that a user should doubt."""
 
 
-class MacsError(Exception):
+class MacsError(ValueError):
     """Says in one sentence what was wrong, where, and what to do next. The command line exits with code 2.
+
+    It is a ValueError, so that code that knows nothing of macs can catch it.
 
     `details` are further lines below it, such as steps to take or a list of similar problems.
     """

@@ -154,7 +154,7 @@ def _score(label: DetectorLabel, given: "Score | str | None", path: str | Path) 
         )
     try:
         score = scores.get(label.score if given is None else given, **label.settings)
-    except (MacsError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise MacsError(f"Cannot make the score {label.score} of {path}: {error}") from None
     if scores.name_of(score) != label.score:
         raise MacsError(f"{path} was calibrated with the score {label.score}, not with {scores.name_of(score)}.")
@@ -178,6 +178,8 @@ def _filled(score: "Score", tensors: "dict[str, Tensor]", network: "nn.Module", 
     (outputs,) = outputs_of(network, [torch.zeros(1, size, size, 3, dtype=torch.uint8)], features=True)
     try:
         scores.answer(scores.ready(filled, network), outputs)
+    except MacsError:
+        raise
     except (RuntimeError, IndexError, ValueError) as error:
         raise MacsError(
             f"{path} holds a score that does not fit its network: {first_line(error)}; calibrate again."

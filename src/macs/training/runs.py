@@ -184,10 +184,10 @@ class RunFolder:
         file = input_file(self.metrics_file, "record of epochs")
         try:
             return epochs_from([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
-        except (ValueError, RecursionError):
-            raise MacsError(f"Cannot read the epochs in {file}: not every line is JSON.") from None
         except MacsError as error:
             raise MacsError(f"Cannot read the epochs in {file}: {str(error).rstrip('.')}.") from None
+        except (ValueError, RecursionError):
+            raise MacsError(f"Cannot read the epochs in {file}: not every line is JSON.") from None
 
 
 def run_name(id: str, *parts: str) -> str:

@@ -19,6 +19,10 @@ def test_an_error_comes_back_from_another_process_saying_the_same() -> None:
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
+def test_code_that_knows_nothing_of_macs_can_catch_it() -> None:
+    assert issubclass(MacsError, ValueError)
+
+
 def test_a_warning_can_be_told_from_those_of_others() -> None:
     assert issubclass(MacsWarning, UserWarning) and MacsWarning is not UserWarning
 
