@@ -3,7 +3,7 @@
     net = macs.nets.build("wrn-40-2", classes=10)
     net = macs.nets.load("cifar10_wrn.pt", "wrn-40-2", classes=10)
 
-    net = macs.nets.load("pretrained", "timm/resnet50", classes=10)
+    net = macs.nets.build("timm/resnet50", classes=10, pretrained=True)
 
 A new family is one new file here whose class is registered with `@net("family")`; a network is named by its family and
 its numbers. Networks of timm, torchvision and transformers are named "timm/...", "torchvision/..." and "hf/...". Any
@@ -11,7 +11,7 @@ other nn.Module that returns logits works too: pass it, or name it as "module:Cl
 """
 
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
-from macs.nets._checkpoints import class_names, load, recorded_preparation, save
+from macs.nets._checkpoints import class_names, load, load_weights, recorded_preparation, save
 from macs.nets._library import PRETRAINED, LibraryNet, NoShapes, fitting_torchvision
 from macs.nets._names import available, build, net, usual_preparation
 from macs.nets._network import (
@@ -51,6 +51,7 @@ __all__ = [
     "is_ours",
     "last_linear",
     "load",
+    "load_weights",
     "logits_of",
     "name_of",
     "net",

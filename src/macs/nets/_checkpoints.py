@@ -72,7 +72,25 @@ class WeightsLabel:
 
 
 def save(net: nn.Module, path: str | Path, class_names: Sequence[str] = ()) -> None:
-    """Write a network as safetensors, whole or not at all, with its class names if they are given."""
+    """Write a network as safetensors, whole or not at all.
+
+    Parameters
+    ----------
+    net
+        The network; its name, number of classes and preparation are recorded.
+    path
+        File to write, ending in .safetensors.
+    class_names
+        Names of the classes, which a detector of this network takes over.
+
+    Examples
+    --------
+    >>> import macs
+    >>> net = macs.nets.build("wrn-10-1", classes=2)
+    >>> macs.nets.save(net, "classifier.safetensors", class_names=["cat", "dog"])
+    >>> macs.nets.class_names("classifier.safetensors")
+    ('cat', 'dog')
+    """
     require_net(net)
     path = user_path(path)
     if path.suffix != ".safetensors":
@@ -107,25 +125,72 @@ def load(
     preparation: Preparation | None = None,
     seed: int = 0,
 ) -> nn.Module:
-    """A network with the weights of a file, or of the file in a run folder; every tensor must fit.
+    """Load a network from a file, or from the file in a run folder; every tensor must fit.
 
-    Accepts our .safetensors, which record name, classes and preparation, and state dicts in .pt, .pth, .ckpt, .bin or
-    .safetensors files, as other libraries and the authors of OE, energy_ood, margin_ood and OpenOOD publish them.
-    State dicts do not say how their inputs were normalised; give `normalisation`, as a name from `nets.NORMALISATIONS`
-    or a `Normalisation`, or `preparation`.
+    If the weights of another library's network are for other classes, the last layer is replaced by a random one.
 
-    For a network of another library, such as "timm/resnet50", the path may be "pretrained": the library then downloads
-    its own weights. If a library's weights are for other classes, the last layer is replaced by a random one, drawn
-    with `seed`.
+    Parameters
+    ----------
+    path
+        One of our .safetensors files, which record name, classes and preparation; a state dict in a .pt, .pth, .ckpt,
+        .bin or .safetensors file, as other libraries and the authors of OE, energy_ood, margin_ood and OpenOOD publish
+        them; or a run folder.
+    name
+        Name of the network, as in `build`; needed if the file does not record it.
+    classes
+        Number of classes; needed if the file does not record it.
+    dropout
+        Rate of all dropout layers; by default that of the file.
+    normalisation
+        How the inputs were normalised, which state dicts do not say: a name from `nets.NORMALISATIONS` or a
+        `Normalisation`.
+    preparation
+        How pictures become pixels for the network, including the normalisation.
+    seed
+        Seed of the new last layer, if there is one.
+
+    Returns
+    -------
+    nn.Module
+        The network with these weights.
+
+    Examples
+    --------
+    >>> import macs
+    >>> net = macs.nets.build("wrn-10-1", classes=3)
+    >>> macs.nets.save(net, "classifier.safetensors")
+    >>> macs.nets.name_of(macs.nets.load("classifier.safetensors"))
+    'wrn-10-1'
     """
-    if _is_word(path) and (in_library := library_of(name or "")):
-        adapter, model = in_library
-        source, label = PRETRAINED, WeightsLabel()
+    if _is_word(path) and library_of(name or ""):
+        warnings.warn(
+            f'nets.load("{PRETRAINED}", name, classes) is deprecated; use nets.build(name, classes, pretrained=True).',
+            DeprecationWarning,
+            stacklevel=2,
+        )
+    return load_weights(path, name, classes, dropout, normalisation, preparation, seed)
+
+
+def load_weights(
+    path: str | Path | None,
+    name: str | None = None,
+    classes: int | None = None,
+    dropout: float | None = None,
+    normalisation: Normalisation | str | None = None,
+    preparation: Preparation | None = None,
+    seed: int = 0,
+) -> nn.Module:
+    """Do what `load` does; without a path, or with the command line's word for it, take a library's own weights."""
+    published = library_of(name or "") if path is None or _is_word(path) else None
+    if published is not None:
+        adapter, model = published
+        path = source = PRETRAINED
+        label = WeightsLabel()
         state = adapter.pretrained(model, None if preparation is None else preparation.size)
     else:
-        path = _find(path)
-        source = str(path.resolve())
-        label, state = _read(path)
+        file = _find(path or "")
+        path, source = file, str(file.resolve())
+        label, state = _read(file)
     if name is None and label.name is not None and ":" in label.name:
         raise MacsError(f"{path} holds your own network; give its name to load it, here probably {label.name!r}.")
     name, classes = label.name if name is None else name, label.classes if classes is None else classes

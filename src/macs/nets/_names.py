@@ -34,14 +34,53 @@ def build(
     normalisation: Normalisation | str | None = None,
     preparation: Preparation | None = None,
     config: Mapping[str, Any] | None = None,
+    *,
+    pretrained: bool = False,
+    seed: int = 0,
 ) -> nn.Module:
-    """A network with new random weights; by default it has its authors' dropout and preparation.
+    """Build a network by its name, with random weights or with those that its library publishes.
 
-    `preparation` says how pictures become pixels for it; its mean and std apply unless `normalisation` is given. By
-    default they are "oe" for our own networks. `config` is for networks that need one besides their name.
+    Parameters
+    ----------
+    name
+        A network of ours such as "wrn-40-2", one of a library such as "timm/resnet50", "torchvision/resnet50" or
+        "hf/google/vit-base-patch16-224", or your own as "module:Class".
+    classes
+        Number of classes.
+    dropout
+        Rate of all dropout layers; by default that of the network's authors.
+    normalisation
+        A name from `nets.NORMALISATIONS` or a `Normalisation`; by default that of `preparation`.
+    preparation
+        How pictures become pixels for the network; by default that of its authors, and "oe" for mean and std of our own
+        networks.
+    config
+        For networks that need one besides their name.
+    pretrained
+        Download the weights that the library publishes. If they are for other classes, the last layer is replaced by a
+        random one.
+    seed
+        Seed of that last layer.
+
+    Returns
+    -------
+    nn.Module
+        The network, which takes float pixels N x 3 x H x W in [0, 1] and returns logits.
+
+    Examples
+    --------
+    >>> import macs, torch
+    >>> net = macs.nets.build("wrn-10-1", classes=3)
+    >>> net(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 3])
     """
     if not isinstance(name, str):
         raise MacsError(f"A network must be named by a string, not by a value of type {type(name).__name__}.")
+    if pretrained:
+        from macs.nets._checkpoints import load_weights  # which builds networks
+
+        _check_published(name, config)
+        return load_weights(None, name, classes, dropout, normalisation, preparation, seed)
     _check_classes(classes)
     if dropout is not None and not 0 <= dropout < 1:
         raise MacsError(f"dropout must be at least 0 and below 1, not {dropout}.")
@@ -84,6 +123,16 @@ def _check_classes(classes: object) -> None:
         raise MacsError(f"A classifier needs at least 2 classes, not {classes}.")
     if classes > MOST_CLASSES:
         raise MacsError(f"A classifier may have at most {MOST_CLASSES:,} classes, not {classes:,}.")
+
+
+def _check_published(name: str, config: object) -> None:
+    """Refuse a network for which no library publishes weights, and a config beside such weights."""
+    if not library_of(name):
+        raise MacsError(
+            f"{name} has no published weights that macs can download; load a file with nets.load(path, {name!r})."
+        )
+    if config is not None:
+        raise MacsError(f"The published weights of {name} have their own config; leave config out.")
 
 
 def library_of(name: str) -> tuple[type[LibraryNet], str] | None:

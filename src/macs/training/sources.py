@@ -71,7 +71,7 @@ def starting_net(
 ) -> nn.Module:
     """A network to start from: with the checkpoint's weights, else with random ones from the seed."""
     if checkpoint:
-        return nets.load(checkpoint, name, classes, dropout, normalisation, preparation=preparation, seed=seed)
+        return nets.load_weights(checkpoint, name, classes, dropout, normalisation, preparation=preparation, seed=seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         net = nets.build(name, classes, dropout, normalisation, preparation)

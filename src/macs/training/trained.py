@@ -78,7 +78,7 @@ class Trained:
 
         warn_of_normalisation(self.id, self.checkpoint, self.normalisation)
         preparation = self.preparation if is_from_library(self.net) else None
-        network = nets.load(self.checkpoint, self.net, classes, None, self.normalisation, preparation)
+        network = nets.load_weights(self.checkpoint, self.net, classes, None, self.normalisation, preparation)
         nets.set_geometry(network, self.preparation)
         return network.to(best_device())
 

@@ -89,7 +89,7 @@ def test_our_own_file_keeps_its_classes(tmp_path: Path) -> None:
 
 
 def test_pretrained_weights_come_from_the_library(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     published, create = timm.create_model("test_resnet"), timm.create_model
 
@@ -97,13 +97,29 @@ def test_pretrained_weights_come_from_the_library(
         return published if pretrained else create(model, **options)
 
     monkeypatch.setattr(timm, "create_model", downloaded)
-    net = nets.load("pretrained", SMALL, CLASSES)
+    net = nets.build(SMALL, CLASSES, pretrained=True)
     assert "pretrained has no last layer for 3 classes" in capsys.readouterr().err
     assert isinstance(net, nets.LibraryNet) and nets.origin_of(net).source == "pretrained"
     assert torch.equal(net.wrapped.state_dict()["conv1.0.weight"], published.conv1[0].weight)
-    whole = nets.load("pretrained", SMALL, 1000)
+    whole = nets.build(SMALL, 1000, pretrained=True)
     assert isinstance(whole, nets.LibraryNet) and torch.equal(whole.head.weight, published.fc.weight)
     assert capsys.readouterr().err == ""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pretrained").write_bytes(b"a file of this name is not read")
+    assert nets.weights_hash(nets.build(SMALL, CLASSES, pretrained=True, seed=3)) != nets.weights_hash(net)
+
+
+def test_the_old_spelling_of_pretrained_weights_still_works_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained=False, **more: create(name, **more))
+    with pytest.warns(DeprecationWarning, match=r"use nets\.build\(name, classes, pretrained=True\)") as warned:
+        assert nets.origin_of(nets.load("pretrained", SMALL, CLASSES)).source == "pretrained"
+    assert warned[0].filename == __file__
+
+
+def test_only_a_library_has_weights_to_download() -> None:
+    with pytest.raises(MacsError, match=r"wrn-10-1 has no published weights .* nets\.load\(path, 'wrn-10-1'\)"):
+        nets.build("wrn-10-1", CLASSES, pretrained=True)
 
 
 def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +128,7 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(timm, "create_model", fail)
     with pytest.raises(MacsError, match=r"weights of timm/test_resnet cannot be downloaded .*service not known\.$"):
-        nets.load("pretrained", SMALL, CLASSES)
+        nets.build(SMALL, CLASSES, pretrained=True)
 
 
 @pytest.mark.parametrize(

@@ -33,13 +33,12 @@ def test_a_file_and_pretrained_weights_give_the_library_s_own_answers(
     torch.save(theirs.state_dict(), tmp_path / "x.pth")
     published = torchvision.models.ShuffleNet_V2_X0_5_Weights
     monkeypatch.setattr(published, "get_state_dict", lambda *_, **__: theirs.state_dict())
-    for source in (tmp_path / "x.pth", "pretrained"):
-        net = nets.load(source, SMALL, 11).eval()
+    for net in (nets.load(tmp_path / "x.pth", SMALL, 11).eval(), nets.build(SMALL, 11, pretrained=True).eval()):
         prepared = torchvision.transforms.functional.normalize(pixels, *nets.NORMALISATIONS["imagenet"])
         with torch.no_grad():
             assert torch.allclose(net(pixels), theirs(prepared), atol=1e-6)
     assert capsys.readouterr().err == ""
-    nets.load("pretrained", SMALL, CLASSES)
+    nets.build(SMALL, CLASSES, pretrained=True)
     assert "pretrained has no last layer for 3 classes" in capsys.readouterr().err
 
 
@@ -49,7 +48,7 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(torchvision.models.ShuffleNet_V2_X0_5_Weights, "get_state_dict", fail)
     with pytest.raises(MacsError, match=r"weights of torchvision/shufflenet_v2_x0_5 cannot be downloaded .*service"):
-        nets.load("pretrained", SMALL, CLASSES)
+        nets.build(SMALL, CLASSES, pretrained=True)
 
 
 @pytest.mark.parametrize(
