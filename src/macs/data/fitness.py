@@ -15,10 +15,10 @@ SHOWN = 10  # names of classes that a message lists
 def same_classes(images: ImageSet, names: Sequence[str], whose: str) -> None:
     """Refuse labelled images whose classes are not `names` in this order.
 
-    Nothing is compared if no names are known; classes that are mere numbers are compared by their count.
+    Nothing is compared if no names are known; classes that are mere numbers must not be more.
     """
     given, expected = images.classes, tuple(names)
-    if given == tuple(map(str, range(len(expected)))):
+    if len(given) <= len(expected) and given == tuple(map(str, range(len(given)))):
         return
     if names and images.labels is not None and given != expected:
         pairs = enumerate(zip(given, expected, strict=False))

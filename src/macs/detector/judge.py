@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from macs.answers import joined
 from macs.core.console import timed
 from macs.core.errors import MacsError
-from macs.core.files import kind_of, user_path
+from macs.data.conversion import is_loader, loaded_sets, require_order, to_images, to_sets
 from macs.data.fitness import same_classes, warn_of_guessing
-from macs.data.imageset import ImageSet, as_array
-from macs.data.pixels import Resized
+from macs.data.imageset import ImageSet
 from macs.data.preparation import Preparation
 from macs.data.reading import batches_of
 from macs.detector.calibration import Calibration, images_to_resolve
@@ -56,7 +55,7 @@ class Judge:
     def calibrated(self) -> Calibration:
         """The calibration, or an error if there is none yet."""
         if self.calibration is None:
-            raise MacsError("This detector has no threshold yet; use the one that .calibrate(images) returns.")
+            raise MacsError("This detector has no threshold yet; call .calibrate(images) first.")
         return self.calibration
 
     @property
@@ -72,22 +71,48 @@ class Judge:
         fdr: float | None = None,
         progress: bool = False,
     ) -> Verdicts:
-        """Class, confidence, p-value and verdict for each image.
+        """Judge images: predicted class, confidence, p-value and verdict for each. `detector(images)` does the same.
 
-        `images` is an ImageSet, a uint8 array N x H x W x 3 or H x W x 3, a PIL image, the path of a file or a folder,
-        a list of images or of files, or a map-style dataset or DataLoader of PIL images. All are prepared as
-        `preparation` says; only arrays of the network's size count as prepared.
+        Parameters
+        ----------
+        images
+            An ImageSet; an array or a tensor, either uint8, N x H x W x 3 or N x 3 x H x W, or float in [0, 1],
+            N x 3 x H x W; a PIL image; the path of a file or of a folder; a list of these; a map-style dataset; or a
+            torch DataLoader that does not shuffle, which is read batch by batch. All are prepared as the network
+            expects them; only arrays and tensors of the network's size count as prepared.
+        threshold
+            A threshold in place of the calibrated one.
+        fdr
+            Decide by p-values instead: of the images called OOD, the expected share that are in truth ID is at most
+            `fdr`.
+        progress
+            Show a progress bar.
 
-        `threshold` overrides the calibrated one. With `fdr`, verdicts are made by p-values instead: of the images
-        called OOD, the expected share that are in truth ID is at most `fdr`.
+        Returns
+        -------
+        Verdicts
+            One verdict per image, in order.
+
+        Examples
+        --------
+        >>> import macs
+        >>> net = macs.nets.build("wrn-10-1", classes=8)
+        >>> detector = macs.Detector(net).calibrate(macs.data.load("digits", "val"))
+        >>> verdicts = detector.predict(macs.data.load("digits-textures", "test"))
+        >>> verdicts.is_ood.shape == verdicts.p_values.shape == (len(verdicts),)
+        True
         """
         tau = self.thresholds(threshold)
         check_promise(self.calibrated, threshold, fdr)
-        verdicts = self.judge(self.ask(prepared(images, self.preparation), progress), tau)
+        verdicts = self.judge(self._ask_sets(*self._sets(images), progress), tau)
         if fdr is None:
             return verdicts
         is_ood = verdicts.p_values <= highest_discovery(verdicts.p_values, fdr)
         return Verdicts(verdicts.predictions, verdicts.confidences, verdicts.p_values, is_ood, self.classes)
+
+    def __call__(self, images: Images) -> Verdicts:
+        """Judge images, as `predict` does."""
+        return self.predict(images)
 
     def predict_files(
         self, paths: str | Path | Iterable[str | Path], *, threshold: float | None = None, fdr: float | None = None
@@ -104,8 +129,8 @@ class Judge:
 
     def evaluate(
         self,
-        test: ImageSet,
-        ood: Mapping[str, ImageSet],
+        test: Images,
+        ood: Mapping[str, Images],
         *,
         trials: int = 10,
         share: float = 0.2,
@@ -115,8 +140,10 @@ class Judge:
     ) -> Evaluation:
         """Measure how well the confidences tell ID from OOD test images, as `macs.evaluate` does for a network."""
         protocol = Protocol(trials, share, seed, fpr_rule)
+        test = to_images(test, "ID test images", self.preparation)
+        ood = to_sets(ood, "OOD sets", self.preparation)
         self.check_fit(test, ood)
-        known, *unknown = (self.ask(prepared(images, self.preparation), progress) for images in (test, *ood.values()))
+        known, *unknown = (self.ask(images.resized(self.preparation), progress) for images in (test, *ood.values()))
         confidences = {name: answers.confidences for name, answers in zip(ood, unknown, strict=True)}
         correct = known.predictions == test.labels
         result = measure(test.name, correct, known.confidences, confidences, self.calibrated.score, protocol)
@@ -145,8 +172,23 @@ class Judge:
 
     def ask(self, images: ImageSet, progress: bool = False) -> RankedAnswers:
         """The answers for a set of images that have the network's size, from one pass."""
-        with timed(log, f"judging {images.name}, {len(images):,} images,"), self.asking() as ask:
-            return joined(map(ask, batches_of(images, progress=progress))).checked(images.name)
+        return self._ask_sets([images], images.name, progress)
+
+    def _ask_sets(self, sets: Iterable[ImageSet], name: str, progress: bool) -> RankedAnswers:
+        with timed(log, f"judging {name}"), self.asking() as ask:
+            answers = [ask(batch) for images in sets for batch in batches_of(images, progress=progress)]
+        if not answers:
+            raise MacsError(f"{name} gives no images; check its dataset.")
+        return joined(answers).checked(name)
+
+    def _sets(self, images: Images) -> tuple[Iterable[ImageSet], str]:
+        """Images in any form as sets of the network's size, and their name; a loader is read batch by batch."""
+        if not is_loader(images):
+            made = to_images(images, "images", self.preparation, labelled=False, paths=True).resized(self.preparation)
+            return [made], made.name
+        require_order(images)
+        sets = loaded_sets(images, "images", self.preparation, labelled=False)
+        return (each.resized(self.preparation) for each in sets), "the DataLoader"
 
 
 def check_promise(record: Calibration, threshold: float | None, fdr: float | None) -> None:
@@ -164,43 +206,3 @@ def check_promise(record: Calibration, threshold: float | None, fdr: float | Non
             f"A false discovery rate of {fdr} takes at least {needed} calibration images{where}, but there are "
             f"{fewest}, so that no p-value is below {1 / (fewest + 1):.2g}; calibrate on more, or allow more."
         )
-
-
-def prepared(images: Images, preparation: Preparation) -> ImageSet:
-    """Images in any form as a set of squares of the network's size; an array of this size counts as prepared."""
-    if isinstance(images, ImageSet):
-        return images.resized(preparation)
-    if pictures := _pictures(images, preparation):
-        return pictures
-    array = as_array(images, "The images")
-    stack = array[None] if array.ndim == 3 else array
-    if stack.dtype != np.uint8 or stack.ndim != 4 or stack.shape[3] != 3 or 0 in stack.shape:
-        raise MacsError(
-            f"A detector takes raw uint8 RGB pixels 0..255, N x H x W x 3 or H x W x 3, "
-            f"not {array.dtype} of shape {array.shape}."
-        )
-    size = preparation.size
-    return ImageSet("images", stack if stack.shape[1:3] == (size, size) else Resized(stack, preparation))
-
-
-def _pictures(images: Any, preparation: Preparation) -> ImageSet | None:
-    """The set of a path, a PIL image, a list of either, a DataLoader or its dataset; None for arrays."""
-    from PIL import Image
-
-    several = [images] if isinstance(images, str | Path | Image.Image) else images
-    if isinstance(several, list | tuple):
-        if several and all(isinstance(each, str | Path) for each in several):
-            if len(several) == 1 and kind_of(user_path(several[0])) == "a folder":
-                return ImageSet.from_folder(several[0], labelled=False, preparation=preparation)
-            return ImageSet.from_files(several, preparation=preparation)
-        dataset = several if several and all(isinstance(each, Image.Image) for each in several) else None
-    elif hasattr(images, "sampler"):  # a DataLoader
-        if type(images.sampler).__name__ != "SequentialSampler":
-            raise MacsError("A DataLoader that shuffles or samples gives images in no fixed order; give its dataset.")
-        dataset = images.dataset
-    else:
-        map_style = hasattr(images, "__getitem__") and not hasattr(images, "shape")
-        dataset = images if map_style else None
-    if dataset is None:
-        return None
-    return ImageSet.from_dataset(dataset, name="images", labelled=False, preparation=preparation)
