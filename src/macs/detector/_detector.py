@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -15,14 +17,15 @@ from macs import nets, scores
 from macs.answers import Answers
 from macs.core.devices import device_of, explained
 from macs.core.errors import MacsError, first_line
+from macs.core.settings import Span
 from macs.data import ImageSet
-from macs.data.fingerprint import same_pixels
+from macs.data.conversion import to_images, to_sets
+from macs.data.fingerprint import pixels_hash, same_pixels
 from macs.data.fitness import few, same_classes, warn_of_guessing
-from macs.data.imageset import require_images, require_sets
 from macs.data.preparation import DEFAULT, Preparation
 from macs.detector.calibration import Calibration, calibrate, share_to_keep
-from macs.detector.choosing import Choice, candidate_names, choose
-from macs.detector.judge import Ask, Judge
+from macs.detector.choosing import AUTO, Choice, candidate_names, choose
+from macs.detector.judge import Ask, Images, Judge
 from macs.detector.label import wrong_names
 from macs.detector.reference import Reference
 from macs.detector.verdicts import RankedAnswers
@@ -36,14 +39,67 @@ log = logging.getLogger(__name__)
 
 # A threshold must mean the same on every machine and in the exported file, so bf16 is never used.
 PRECISION = "float32"
+HELD_OUT = "held-out images"
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(eq=False, repr=False)
+class Auto(Score):
+    """A score that is still to be chosen among candidates, by default among all; `Detector(net, "auto")` has one."""
+
+    fitted_to = "held-out images"
+    reads = "features"
+    candidates: Mapping[str, Score] | None = None
+
+    def __post_init__(self) -> None:
+        nn.Module.__init__(self)
+
+    @property
+    def fitted(self) -> bool:
+        return False
+
+    @property
+    def written(self) -> str:
+        return AUTO
+
+
+class Fitting(NamedTuple):
+    """A `fit` without held-out images, which `calibrate` completes: it has the images to hold out."""
+
+    train: ImageSet | None = None
+    unknown: Mapping[str, ImageSet] = MappingProxyType({})
+    images: int = scores.LIMIT
+    seed: int = 0
+
+
+@dataclass(eq=False, init=False, repr=False)
 class Detector(Judge):
-    """`calibrate` returns a new detector with a threshold, which everything else needs.
+    """A classifier, a score and a threshold, which together decide whether an image is ID or OOD.
 
-    The score is given by its name or as a `Score`. A score that is fitted to training images needs `fit` before
-    `calibrate`. Without `classes`, the class names are those of the calibration images or, if they have none, numbers.
+    `fit` and `calibrate` change the detector and return it, as in scikit-learn; if they fail, it stays as it was.
+    Everything else needs a calibrated detector, and a score that is fitted to training images needs `fit` first.
+
+    Parameters
+    ----------
+    net
+        Any nn.Module that takes float pixels N x 3 x H x W in [0, 1] and returns logits.
+    score
+        Name of a score, a sum such as "msp+vim", a `Score`, or "auto", which chooses a score for this network.
+    classes
+        Names of the classes; by default those of the calibration images or, if they have none, numbers.
+    recipe
+        Record of the network's training, if there is one.
+    preparation, calibration, reference, choice
+        Results of `calibrate` and `fit`, as a detector file holds them.
+
+    Examples
+    --------
+    >>> import macs
+    >>> net = macs.nets.build("wrn-10-1", classes=8)
+    >>> detector = macs.Detector(net, score="knn")
+    >>> detector
+    <Detector wrn-10-1, KNN() [unfitted], not calibrated>
+    >>> detector.fit(macs.data.load("digits", "train"), images=100).calibrate(macs.data.load("digits", "val"))
+    <Detector wrn-10-1, KNN(), keeps 0.95 of digits>
     """
 
     net: nn.Module
@@ -67,16 +123,19 @@ class Detector(Judge):
         choice: Choice | None = None,
     ) -> None:
         nets.require_net(net)
-        score = scores.get(score)
+        score = Auto() if isinstance(score, str) and score == AUTO else scores.get(score)
         if score.reads == "pixels":
             raise MacsError(
                 f"{score!r} needs the gradient of the network, which a detector and its exported file do not compute; "
                 "measure it with `macs evaluate`, and take another score for a detector."
             )
-        score = scores.ready(score, net) if score.fitted else score
-        values = (net, score, classes, recipe, preparation, calibration, reference, choice)
-        for field, value in zip(fields(self), values, strict=True):
-            object.__setattr__(self, field.name, value)
+        self.net = net
+        self.score = scores.ready(score, net) if score.fitted else score
+        self.classes, self.recipe, self.preparation = classes, recipe, preparation
+        self.calibration, self.reference, self.choice = calibration, reference, choice
+        self._auto = score if isinstance(score, Auto) else None  # kept, so that another `fit` chooses again
+        self._fitting: Fitting | None = None
+        self._trained_on = ("", "")  # name and hash of the images that the score is fitted to
 
     def __repr__(self) -> str:
         """One line: the fields of a network would fill a screen."""
@@ -90,94 +149,179 @@ class Detector(Judge):
         self.score.to(device)
         return self
 
+    @property
+    def held_out(self) -> int:
+        """The number of ID images on which the score was chosen or standardised; 0 for most scores."""
+        if self.choice is not None:
+            return self.choice.images
+        return int(self.score.images) if isinstance(self.score, scores.Combined) and self.score.fitted else 0
+
     def fit(
         self,
-        train: ImageSet | None = None,
-        held_out: ImageSet | None = None,
+        train: Images = None,
+        held_out: Images = None,
         *,
+        unknown: Mapping[str, Images] | None = None,
         images: int = scores.LIMIT,
         seed: int = 0,
         progress: bool = False,
-    ) -> "Detector":
-        """A detector, not calibrated yet, whose score is fitted to `images` of the training images (0: all of them).
+    ) -> Self:
+        """Fit the score to training images, in place; the detector has to be calibrated afterwards.
 
-        `train` are ID training images, of which the seed draws some; they must not be those to calibrate on. A sum of
-        scores is also standardised on `held_out`, ID images that are used for neither. A score of the logits learns
-        nothing.
+        A score of the logits has nothing to learn and stays as it is.
+
+        Parameters
+        ----------
+        train
+            ID training images, in any form that `predict` takes except paths; not those to calibrate on. "auto" does
+            without them, too, and then has fewer scores to choose from.
+        held_out
+            Other ID images, on which a sum of scores is standardised and "auto" chooses a score. Without them,
+            `calibrate` holds out a quarter of its images, at most 1,000, and completes the fit.
+        unknown
+            For "auto": sets of unknown images to choose on, by name, in addition to those that macs makes itself; never
+            those to test on.
+        images
+            Number of training images to use, drawn at random; 0 means all.
+        seed
+            Seed of the draw.
+        progress
+            Show a progress bar.
+
+        Returns
+        -------
+        Detector
+            The detector itself.
+
+        Examples
+        --------
+        >>> import macs
+        >>> net = macs.nets.build("wrn-10-1", classes=8)
+        >>> macs.Detector(net, score="vim").fit(macs.data.load("digits", "train"), images=100)
+        <Detector wrn-10-1, ViM(), not calibrated>
         """
-        if self.score.fitted_to == "nothing":
+        score = self._auto or self.score
+        if unknown is not None and not isinstance(score, Auto):
+            raise MacsError(
+                f"Unknown images are for choosing a score, but this detector has {score!r}; leave them out."
+            )
+        if score.fitted_to == "nothing":
             return self
-        train, held_out = _id_images(train, held_out)
-        known = scores.know(self.net, train, held_out, limit=images, seed=seed, precision=PRECISION, progress=progress)
-        return replace(self, score=self.score.fit(known), calibration=None, reference=None)
+        if train is not None or not (isinstance(score, Auto) or held_out is not None):
+            train = self._images(train, "training images")
+        kinds = to_sets({} if unknown is None else unknown, "unknown images", nets.preparation_of(self.net))
+        fitting = Fitting(train, kinds, images, seed)
+        if held_out is None and score.needs("held-out images"):
+            self.score, self.calibration, self.reference, self.choice = score, None, None, None
+            self._fitting = fitting
+            return self
+        return self._become(
+            self._fitted(fitting, None if held_out is None else self._images(held_out, HELD_OUT), progress)
+        )
 
     def choose(
         self,
-        train: ImageSet | None,
-        held_out: ImageSet,
-        unknown: Mapping[str, ImageSet] | None = None,
+        train: Images,
+        held_out: Images,
+        unknown: Mapping[str, Images] | None = None,
         candidates: Mapping[str, Score] | None = None,
         *,
         images: int = scores.LIMIT,
         seed: int = 0,
         progress: bool = False,
-    ) -> "Detector":
-        """A detector, not calibrated yet, with the score that suits the network best, fitted; `choice` records how.
+    ) -> Self:
+        """Choose the score that suits the network best, and fit it, in place; `choice` records how.
 
-        The candidates are compared by how well they tell the held-out ID images from several kinds of unknown images,
-        some made here, some given as `unknown`, which must not be test sets. Do not calibrate on the held-out images.
-        The rule is in macs/detector/choosing.py. Without `candidates`, all scores and a few sums are compared.
+        The candidates, by default all scores and a few sums, are compared by how well they tell the held-out ID images
+        from several kinds of unknown images (macs/detector/choosing.py). `Detector(net, "auto").fit` does the same.
+
+        Parameters
+        ----------
+        train
+            ID training images; with None, only scores that need none are compared.
+        held_out
+            Other ID images; do not calibrate on them.
+        unknown
+            Sets of unknown images to choose on, in addition to those that macs makes itself; never those to test on.
+        candidates
+            The scores to compare, by name.
+        images, seed, progress
+            As in `fit`.
+
+        Returns
+        -------
+        Detector
+            The detector itself.
+
+        Examples
+        --------
+        >>> import macs
+        >>> net = macs.nets.build("wrn-10-1", classes=8)
+        >>> two = {name: macs.scores.get(name) for name in ("msp", "energy")}
+        >>> detector = macs.Detector(net).choose(None, macs.data.load("digits", "val"), candidates=two)
+        >>> detector.choice.score in two
+        True
         """
-        _id_images(train, require_images(held_out, "held-out images"))
-        held_out = nets.prepared_for(self.net, held_out)  # kinds of unknown images are made of these
-        score, choice = choose(
-            self.net,
-            train,
-            held_out,
-            require_sets({} if unknown is None else unknown, "unknown images"),
-            scores.get_all(candidate_names(), {}) if candidates is None else candidates,
-            images=images,
-            seed=seed,
-            precision=PRECISION,
-            progress=progress,
-        )
-        return replace(self, score=score, calibration=None, reference=None, choice=choice)
+        auto = replace(self, score=Auto(candidates), calibration=None, reference=None)
+        held_out = self._images(held_out, HELD_OUT)
+        return self._become(auto.fit(train, held_out, unknown=unknown, images=images, seed=seed, progress=progress))
 
     def calibrate(
         self,
-        validation: ImageSet,
+        validation: Images,
         keep: float = 0.95,
         per_class: bool = False,
-        outliers: Mapping[str, ImageSet] | None = None,
-        check: ImageSet | None = None,
+        outliers: Mapping[str, Images] | None = None,
+        check: Images | float = None,
         progress: bool = False,
-    ) -> "Detector":
-        """A detector with a threshold that keeps at least the share `keep` of new ID images.
+    ) -> Self:
+        """Find the threshold that keeps at least the share `keep` of new ID images, in place.
 
-        `validation` are ID images that the network was not trained on. They need no labels; if they have some, the
-        record contains the accuracy. It also contains the share of each set in `outliers` that would pass as ID and,
-        for `check`, which are other ID images, the share that is kept and the share that was expected. `per_class`
-        finds one threshold for each predicted class.
+        Parameters
+        ----------
+        validation
+            ID images that the network was not trained on, in any form that `predict` takes except paths. They need no
+            labels; if they have some, the record contains the accuracy. If the score still has to be standardised or
+            chosen, a quarter of them, at most 1,000, is held out for that first.
+        keep
+            Share of new ID images to keep.
+        per_class
+            Find one threshold for each predicted class.
+        outliers
+            Sets of unknown images by name; the record contains the share of each that would pass as ID.
+        check
+            Other ID images, or the share of `validation` to hold back; the record contains the share that is kept and
+            the share that was expected.
+        progress
+            Show a progress bar.
+
+        Returns
+        -------
+        Detector
+            The detector itself, whose `calibration` is the record.
+
+        Examples
+        --------
+        >>> import macs
+        >>> net = macs.nets.build("wrn-10-1", classes=8)
+        >>> detector = macs.Detector(net)
+        >>> detector.calibrate(macs.data.load("digits", "val"), keep=0.9)
+        <Detector wrn-10-1, MSP(), keeps 0.9 of digits>
+        >>> detector.calibration.images
+        145
         """
         share_to_keep(keep)
-        validation = nets.prepared_for(self.net, require_images(validation, "calibration images"))
-        outliers = require_sets({} if outliers is None else outliers, "outliers")
-        check = None if check is None else require_images(check, "images to check on")
-        if not self.score.fitted:
-            if self.score.needs("held-out images"):
-                raise MacsError(
-                    f"{self.score!r} has to be fitted to held-out ID images before it is calibrated on others; "
-                    "calibrate the detector that .fit(train, held_out) returns."
-                )
-            if self.score.needs("training images"):
-                raise MacsError(
-                    f"{self.score!r} has to be fitted to ID training images before it is calibrated; calibrate the "
-                    "detector that .fit(train) returns."
-                )
-            bound = self.score.fit(scores.last_layer(self.net, validation))
-            return replace(self, score=bound).calibrate(validation, keep, per_class, outliers, check, progress)
-        classes = self._class_names(validation)
-        answers = self.ask(validation, progress)
+        validation = nets.prepared_for(self.net, self._images(validation, "calibration images"))
+        sets = to_sets({} if outliers is None else outliers, "outliers", nets.preparation_of(self.net))
+        self._refuse_fitted_to(validation)
+        if isinstance(check, Real):
+            share = Span(0, 1, open="most").hold("check, the share of images to hold back,", check)
+            others, validation = validation.split(float(share)) if share else (None, validation)
+        else:
+            others = None if check is None else self._images(check, "images to check on")
+        ready, validation = self._ready(validation, progress)
+        classes = ready._class_names(validation)
+        answers = ready.ask(validation, progress)
         reference = Reference.of(answers, len(classes), per_class)
         record = calibrate(
             answers.confidences,
@@ -186,21 +330,79 @@ class Detector(Judge):
             classes,
             keep=keep,
             per_class=per_class,
-            score=scores.name_of(self.score),
+            score=scores.name_of(ready.score),
             data=validation.name,
             ranked=reference.sizes,
         )
         warn_of_guessing(record.accuracy, len(classes), validation.name)
         preparation = nets.preparation_for(self.net, validation)
-        detector = replace(self, classes=classes, preparation=preparation, calibration=record, reference=reference)
-        if check is not None:
-            verdicts = detector.predict(check, progress=progress)
+        done = replace(ready, classes=classes, preparation=preparation, calibration=record, reference=reference)
+        if others is not None:
+            verdicts = done.predict(others, progress=progress)
             record = record.checked(verdicts.predictions, ~verdicts.is_ood)
         passing = {
-            name: 1 - float(detector.predict(images, progress=progress).is_ood.mean())
-            for name, images in outliers.items()
+            name: 1 - float(done.predict(images, progress=progress).is_ood.mean()) for name, images in sets.items()
         }
-        return replace(detector, calibration=replace(record, passing=passing))
+        done.calibration = replace(record, passing=passing)
+        done._trained_on = ready._trained_on
+        return self._become(done)
+
+    def _become(self, done: "Detector") -> Self:
+        """Take over what another detector has found out, once nothing can fail any more."""
+        vars(self).update(vars(done) | {"_auto": done._auto or self._auto})
+        return self
+
+    def _images(self, given: Images, what: str) -> ImageSet:
+        return to_images(given, what, nets.preparation_of(self.net))
+
+    def _refuse_fitted_to(self, validation: ImageSet) -> None:
+        """Refuse to calibrate on the training images of the score: they are nearer to themselves than new images."""
+        train = None if self._fitting is None else self._fitting.train
+        name, hashed = self._trained_on if train is None else (train.name, self._hash(train))
+        if hashed and hashed == pixels_hash(validation):
+            raise MacsError(
+                f"{name} holds the images to calibrate on; fit {self.score.written} to the training images."
+            )
+
+    def _hash(self, images: ImageSet) -> str:
+        return pixels_hash(nets.prepared_for(self.net, images))
+
+    def _ready(self, validation: ImageSet, progress: bool) -> "tuple[Detector, ImageSet]":
+        """This detector with its score fitted, and the images to calibrate on, which may be fewer than were given."""
+        score = self.score
+        if score.fitted and self._fitting is None:
+            return self, validation
+        fitting = self._fitting or Fitting()
+        if score.needs("training images") and fitting.train is None:
+            raise MacsError(
+                f"{score!r} has to be fitted to ID training images before it is calibrated; call .fit(train) first."
+            )
+        if not score.needs("held-out images"):  # the last layer is all that it needs
+            return replace(self, score=score.fit(scores.last_layer(self.net, validation))), validation
+        held_out, rest = hold_out(validation, score.written if isinstance(score, Auto) else scores.name_of(score))
+        return self._fitted(fitting, held_out, progress), rest
+
+    def _fitted(self, fitting: Fitting, held_out: ImageSet | None, progress: bool) -> "Detector":
+        """A copy of this detector, not calibrated, whose score is fitted or chosen."""
+        train, score = fitting.train, self._auto or self.score
+        if train is not None and held_out is not None and same_pixels(train, held_out):
+            raise MacsError(
+                f"{held_out.name} holds the training images; hold out others, which the network has not seen."
+            )
+        options: Any = {"seed": fitting.seed, "precision": PRECISION, "progress": progress}
+        choice = None
+        if isinstance(score, Auto):
+            assert held_out is not None
+            held_out = nets.prepared_for(self.net, held_out)  # kinds of unknown images are made of these
+            candidates = scores.get_all(candidate_names(), {}) if score.candidates is None else score.candidates
+            score, choice = choose(
+                self.net, train, held_out, fitting.unknown, candidates, images=fitting.images, **options
+            )
+        else:
+            score = score.fit(scores.know(self.net, train, held_out, limit=fitting.images, **options))
+        done = replace(self, score=score, calibration=None, reference=None, choice=choice)
+        done._trained_on = ("", "") if train is None else (train.name, self._hash(train))
+        return done
 
     @contextmanager
     def asking(self) -> Iterator[Ask]:
@@ -224,6 +426,26 @@ class Detector(Judge):
         save(self, path)
 
     @classmethod
+    def from_run(cls, run: str | Path | None = None, **options: Any) -> "Detector":
+        """Calibrate a detector of a finished run, as `macs calibrate` does.
+
+        Parameters
+        ----------
+        run
+            Folder of a finished run; without it, `net`, `checkpoint` and `images` are needed.
+        options
+            The command's options, with underscores: `score="auto"`, `keep=0.95`, `fit_on="photos/known"`.
+
+        Returns
+        -------
+        Detector
+            The calibrated detector.
+        """
+        from macs.detector.from_run import detector_from_run
+
+        return detector_from_run(run, **options)
+
+    @classmethod
     def load(cls, path: str | Path, net: nn.Module | str | None = None, score: Score | str | None = None) -> "Detector":
         """Read a file that `save` wrote; no code from it is run.
 
@@ -242,8 +464,8 @@ class Detector(Judge):
     def export_int8(
         self,
         path: str | Path,
-        images: ImageSet,
-        ood: Mapping[str, ImageSet] | None = None,
+        images: Images,
+        ood: Mapping[str, Images] | None = None,
         max_drop: float = 0.5,
         progress: bool = False,
     ) -> "Quantised":
@@ -254,14 +476,16 @@ class Detector(Judge):
         """
         from macs.detector.int8 import export_int8
 
-        images = require_images(images, "images for int8")
-        ood = require_sets({} if ood is None else ood, "OOD sets")
+        images = self._images(images, "images for int8")
+        ood = to_sets({} if ood is None else ood, "OOD sets", self.preparation)
         return export_int8(self, path, images, ood, max_drop, progress)
 
     def _class_names(self, images: ImageSet) -> tuple[str, ...]:
         """The names of the network's classes; an error if the images have other classes."""
         outputs = count_outputs(self.net, images.size)
-        names = tuple(self.classes) or images.classes or tuple(map(str, range(outputs)))
+        numbers = tuple(map(str, range(outputs)))
+        numbered = images.classes == numbers[: len(images.classes)]  # of a tensor, the largest label may be missing
+        names = tuple(self.classes) or (numbers if numbered else images.classes)
         if len(names) != outputs:
             whose = "the detector was given" if self.classes else f"{images.name} has"
             raise MacsError(
@@ -283,11 +507,11 @@ def count_outputs(net: nn.Module, size: int) -> int:
     return outputs.logits.shape[1]
 
 
-def _id_images(train: ImageSet | None, held_out: ImageSet | None) -> tuple[ImageSet | None, ImageSet | None]:
-    """Training and held-out images, checked: they must be image sets, and not the same images."""
-    if held_out is None:
-        return require_images(train, "training images"), None
-    held_out = require_images(held_out, "held-out images")
-    if train is not None and same_pixels(require_images(train, "training images"), held_out):
-        raise MacsError(f"{held_out.name} holds the training images; hold out others, which the network has not seen.")
-    return train, held_out
+def hold_out(images: ImageSet, score: str) -> tuple[ImageSet, ImageSet]:
+    """Held-out images, on which a sum is standardised or a score is chosen, and the others, to calibrate on."""
+    if len(images) < 4 * scores.FEWEST:
+        raise MacsError(
+            f"For {score}, a quarter of the images is held out, so at least {4 * scores.FEWEST} are needed, but "
+            f"{images.name} has {len(images)}; give more."
+        )
+    return images.split(scores.held_out_of(len(images)))

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from macs.scores import Score
 
+AUTO = "auto"  # in place of a score's name: the score that is chosen
 SUMS = ("energy+knn", "energy+vim", "gen+knn", "msp+vim")  # each adds a score of the logits and one of the features
 TOLERANCE = 0.5  # ranks
 MORE_PASS = 0.02  # share of unknown images that an equivalent score may let pass in addition

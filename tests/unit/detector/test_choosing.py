@@ -203,10 +203,10 @@ def test_errors(trained: Any, known: ImageSet, validation: ImageSet) -> None:
         Detector(trained).choose(known, known)
     with pytest.raises(MacsError, match="noise is a kind of unknown images that macs makes itself"):
         Detector(trained).choose(known, validation, {"noise": noise(9, seed=1)})
-    with pytest.raises(MacsError, match=r"has to be fitted to held-out ID images before .*\.fit\(train, held_out\)"):
+    with pytest.raises(MacsError, match=r"has to be fitted to ID training images before .* call \.fit\(train\) first"):
         Detector(trained, "msp+vim").calibrate(validation)
-    with pytest.raises(MacsError, match="To standardise msp.vim takes at least 20 held-out ID images, but there are 0"):
-        Detector(trained, "msp+vim").fit(known)
+    with pytest.raises(MacsError, match="Unknown images are for choosing a score, but this detector has KNN"):
+        Detector(trained, "knn").fit(known, unknown={"noise": noise(9, seed=1)})
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +246,58 @@ def test_the_command_line_holds_images_out_of_the_calibration(files: Any, capsys
     assert chosen.choice.unknown[str(files / "unknown.npy")] == 30 and chosen.calibrated.images == 120
     run(*command(files, "auto"))  # without training images
     assert "Without knn: KNN is fitted to ID training images" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("score", ["auto", "energy+knn", "knn", "energy"])
+def test_python_and_the_command_line_give_the_same_detector(files: Any, score: str) -> None:
+    options = ["--check", 0.2, "--per-class", "--outliers", files / "unknown.npy", "--keep", 0.8]
+    fitted = [] if score == "energy" else ["--fit-on", files / "train.npy", "--fit-images", 90]
+    kinds = ["--choose-on", files / "unknown.npy"] if score == "auto" else []
+    run(*command(files, score, *options, *fitted, *kinds))
+    commanded = (files / "d.safetensors").read_bytes()
+
+    train, validation, unknown = (macs.data.load(files / f"{n}.npy", size=16) for n in ("train", "val", "unknown"))
+    net = macs.nets.load(files / "net.safetensors")
+    macs.nets.set_geometry(net, macs.data.Preparation(16))  # as --size does
+    by_hand = Detector(net, score, classes=STRIPES)
+    name = str(files / "unknown.npy")
+    by_hand.fit(train, images=90, unknown={name: unknown} if score == "auto" else None)
+    by_hand.calibrate(validation, 0.8, per_class=True, check=0.2, outliers={name: unknown})
+    by_hand.save(files / "python.safetensors")
+    assert (files / "python.safetensors").read_bytes() == commanded
+
+    again = Detector.from_run(
+        net="wrn-10-1",
+        checkpoint=files / "net.safetensors",
+        images=str(files / "val.npy"),
+        size=16,
+        score=score,
+        keep=0.8,
+        check=0.2,
+        per_class=True,
+        outliers=[name],
+        fit_on=str(files / "train.npy") if fitted else None,
+        fit_images=90,
+        choose_on=[name] if kinds else (),
+    )
+    again.save(files / "python.safetensors")
+    assert (files / "python.safetensors").read_bytes() == commanded
+
+
+def test_another_fit_chooses_again(trained: Any, known: ImageSet, validation: ImageSet) -> None:
+    detector = Detector(trained, "auto")
+    assert repr(detector) == f"<Detector {macs.nets.name_of(trained)}, auto [unfitted], not calibrated>"
+    with pytest.raises(MacsError, match="no threshold yet"):
+        detector.predict(validation)
+    detector.fit(known, validation)
+    first = detector.choice
+    assert first is not None and detector.score.fitted and detector.held_out == 100
+    detector.fit(None)
+    assert repr(detector.score) == "auto [unfitted]" and detector.choice is None
+    with pytest.raises(MacsError, match="For auto, a quarter of the images is held out, so at least 80 are needed"):
+        detector.calibrate(stripes(79, seed=3))
+    detector.calibrate(stripes(120, seed=3))
+    assert detector.choice is not None and "knn" in detector.choice.left_out and detector.calibrated.images == 90
 
 
 def test_the_command_line_refuses(files: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from macs.data.pictures import fit
 from macs.detector import Detector
 from macs.detector.calibration import Calibration, Check
 from macs.detector.verdicts import RankedAnswers
+from macs.scores.knn import KNN
 from tiny import STRIPES, noise, stripes
 
 SCORES = {
@@ -142,25 +143,24 @@ def test_a_confidence_that_is_no_number_is_ood(detector: Detector) -> None:
     "images",
     [
         np.zeros((2, 16, 16, 3), np.float32),
-        np.zeros((2, 3, 16, 16), np.uint8),
+        np.zeros((2, 16, 16, 3), np.int64),
         np.zeros((16, 16), np.uint8),
         np.zeros((0, 16, 16, 3), np.uint8),
     ],
 )
 def test_what_is_not_raw_pixels_is_refused_with_what_to_give(detector: Detector, images: np.ndarray) -> None:
-    with pytest.raises(MacsError, match="raw uint8 RGB pixels 0..255"):
+    with pytest.raises(MacsError, match=r"must be uint8 pixels 0\.\.255, N x H x W x 3 or N x 3 x H x W, or float"):
         detector.predict(images)
 
 
 def test_without_calibration_there_is_no_verdict(trained: nn.Module, validation: ImageSet, tmp_path: Path) -> None:
     bare = Detector(trained)
-    bare.calibrate(validation)
     for action in (
         lambda: bare.predict(validation),
         lambda: bare.predict_files([tmp_path]),
         lambda: bare.save(tmp_path / "d.safetensors"),
     ):
-        with pytest.raises(MacsError, match=r"no threshold yet; use the one that \.calibrate"):
+        with pytest.raises(MacsError, match=r"no threshold yet; call \.calibrate"):
             action()
 
 
@@ -245,13 +245,63 @@ def test_a_constant_network_keeps_everything(validation: ImageSet) -> None:
     assert not detector.predict(stripes(50, seed=11)).is_ood.any()
 
 
-def test_calibrating_again_replaces_the_record_and_leaves_the_first_detector(
-    detector: Detector, validation: ImageSet
+def test_fitting_and_calibrating_change_the_detector_and_return_it(
+    trained: nn.Module, known: ImageSet, validation: ImageSet
 ) -> None:
-    again = detector.calibrate(validation, keep=0.5)
-    assert again.calibrated.keep == 0.5 and detector.calibrated.keep == 0.9
-    assert again.thresholds() > detector.thresholds()
-    assert replace(again, calibration=detector.calibration).thresholds() == detector.thresholds()
+    detector = Detector(trained, "knn")
+    assert detector.fit(known) is detector and detector.score.fitted and detector.calibration is None
+    assert detector.calibrate(validation, keep=0.9) is detector and detector.calibrated.keep == 0.9
+    first = replace(detector)
+    detector.calibrate(validation, keep=0.5)
+    assert detector.calibrated.keep == 0.5 and first.calibrated.keep == 0.9
+    assert detector.thresholds() > first.thresholds()
+
+
+def test_a_failure_leaves_the_detector_as_it_was(
+    trained: nn.Module, known: ImageSet, validation: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detector = Detector(trained, "knn").fit(known).calibrate(validation)
+    before = dict(vars(detector))
+    wrong = ImageSet.from_array(validation.pixels[:], validation.labels, ("a", "b", "c", "d"), name="four")
+    for failing in (
+        lambda: detector.calibrate(wrong),
+        lambda: detector.calibrate(validation, keep=2),
+        lambda: detector.calibrate(validation, check=noise(5, 1), outliers={"broken": torch.full((2, 3, 16, 16), 9.0)}),
+        lambda: detector.fit(known, known),
+        lambda: detector.fit(None),
+        lambda: detector.choose(known, validation.subset(range(19))),
+    ):
+        with pytest.raises(MacsError):
+            failing()
+        assert vars(detector) == before
+    monkeypatch.setattr(KNN, "learn", lambda *_: {})
+    with pytest.raises(MacsError, match="declares the buffers"):
+        detector.fit(known)
+    assert vars(detector) == before and detector.predict(validation).is_ood.shape == (100,)
+
+
+def test_a_share_of_the_images_is_held_back_to_check_on(trained: nn.Module, validation: ImageSet) -> None:
+    others, rest = validation.split(0.3)
+    by_hand = Detector(trained).calibrate(rest, check=others).calibrated
+    assert Detector(trained).calibrate(validation, check=0.3).calibrated == by_hand
+    assert Detector(trained).calibrate(validation, check=0.0).calibrated.checks == ()
+    with pytest.raises(MacsError, match="the share of images to hold back"):
+        Detector(trained).calibrate(validation, check=1.5)
+
+
+def test_the_images_of_the_fit_do_not_calibrate(trained: nn.Module, known: ImageSet) -> None:
+    with pytest.raises(
+        MacsError, match=r"stripes holds the images to calibrate on; fit KNN\(\) to the training images"
+    ):
+        Detector(trained, "knn").fit(known).calibrate(known)
+    with pytest.raises(MacsError, match="stripes holds the images to calibrate on"):
+        Detector(trained, "msp+vim").fit(known).calibrate(known)
+
+
+def test_a_tensor_without_the_last_class_calibrates(trained: nn.Module, validation: ImageSet) -> None:
+    first = validation.subset(validation.labels < 2)
+    detector = Detector(trained).calibrate((first.pixels[:], first.labels))
+    assert detector.classes == ("0", "1", "2") and detector.calibrated.accuracy is not None
 
 
 def test_the_name_at_the_top_is_the_class() -> None:
