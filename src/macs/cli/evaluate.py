@@ -17,7 +17,14 @@ from macs.cli._app import (
     app,
     show,
 )
-from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_beside_detector, refuse_without_detector
+from macs.cli._detectors import (
+    Provider,
+    detector_file,
+    detector_sets,
+    refuse_beside_detector,
+    refuse_without_detector,
+    spec_in,
+)
 from macs.core.cache import keeping
 from macs.core.console import tell
 from macs.core.errors import MacsError
@@ -25,6 +32,7 @@ from macs.core.errors import MacsError
 if TYPE_CHECKING:
     from macs.data import ImageSet
     from macs.evaluation import Evaluation, Ranking
+    from macs.training.spec import TrainingSpec
     from macs.training.trained import Trained
 
 FIT_IMAGES = 10_000
@@ -135,6 +143,7 @@ def evaluate(
         )
         file = detector_file(detector, net, score[0] if score else None, provider, hardware)
         test, sets = detector_sets(file.label, id, ood or [], data)
+        _familiar(sets, spec_in(file.label))
         with keeping(not no_cache):
             evaluation = file.open().evaluate(test, sets, **asdict(protocol))
         value = {"net": file.label.net, "detector": str(detector), **evaluation.as_dict()}
@@ -168,9 +177,11 @@ def evaluate(
     scorers = scores.get_all(names, settings or {})  # report a wrong name before anything slow
     network = trained.network_for(test)
     outliers = None if public is not None else trained.outliers(data)
+    known = _familiar(sets, trained.spec)
     with keeping(not no_cache):
         if outliers is not None:
-            warn_of_familiar_sets(network, outliers, sets, precision)
+            others = {name: images for name, images in sets.items() if name not in known}
+            warn_of_familiar_sets(network, outliers, others, precision)
         ranking = evaluate_scores(
             network,
             test,
@@ -192,6 +203,13 @@ def evaluate(
         result = ranking.evaluations[0] if len(scorers) == 1 else ranking
     value = {"net": trained.net, "checkpoint": str(trained.checkpoint), **result.as_dict()}
     show(result.table(metrics), value, json)
+
+
+def _familiar(sets: "dict[str, ImageSet]", spec: "TrainingSpec | None") -> set[str]:
+    """The names of the OOD sets that hold outliers of the training, each with a warning."""
+    from macs.data.fitness import warn_of_trained_outliers
+
+    return set() if spec is None or spec.outliers is None else warn_of_trained_outliers(sets, spec.outliers)
 
 
 def _training_images(trained: "Trained", data: Path | None) -> "ImageSet":

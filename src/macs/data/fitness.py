@@ -1,13 +1,14 @@
 """Checks that images suit a network: the same classes, none of its training images, an accuracy above chance."""
 
 import filecmp
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.data.imageset import ImageSet
 from macs.data.loading import Place
+from macs.data.spec import MEMORY, DataSpec
 
 SHOWN = 10  # names of classes that a message lists
 
@@ -61,6 +62,39 @@ def refuse_seen(images: ImageSet, trained_on: str) -> None:
             f"{len(known):,} of the {len(images):,} images of {place}, such as {known[0]}, are also in {training}, on "
             "which the network was trained: it is more confident on these than on new ones, so remove them."
         )
+
+
+def warn_of_trained_outliers(sets: Mapping[str, ImageSet], outliers: DataSpec) -> set[str]:
+    """Warn of OOD sets that hold outliers of the training, and return their names.
+
+    All images are the same if the fingerprints are equal. Of a folder, files are compared, if both have the same name.
+    """
+    found = set()
+    for name, images in sets.items():
+        same = images.spec.fingerprint == outliers.fingerprint
+        count = len(images) if same else _shared_with(images, outliers)
+        if count:
+            found.add(name)
+            which = "All" if count == len(images) else f"{count:,} of the {len(images):,}"
+            warn(
+                f"{which} images of the OOD set {name} are outliers that the network was trained with, so they do not "
+                "show how it judges unknown images; measure on others."
+            )
+    return found
+
+
+def _shared_with(images: ImageSet, outliers: DataSpec) -> int:
+    """The number of images that are also among these outliers, as far as paths and files tell."""
+    if ":" in outliers.source or MEMORY in (outliers.source, images.origin.source):
+        return 0  # module:Name may be code that only a record names, which is not imported
+    theirs, ours = Place(outliers.source), Place(images.origin.source)
+    if not theirs.kind == ours.kind == "folder":
+        same = (outliers.source, outliers.split) == (images.origin.source, images.origin.split)
+        return min(len(images), outliers.images) if same else 0
+    trained, here = theirs.folder(outliers.split).resolve(), ours.folder(images.origin.split).resolve()
+    if trained == here:
+        return min(len(images), outliers.images)
+    return sum(trained in (here / name).parents or _same_file(trained / name, here / name) for name in images.files)
 
 
 def _same_file(a: Path, b: Path) -> bool:
