@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from fractions import Fraction
 from numbers import Real
 from pathlib import Path
@@ -108,7 +109,7 @@ class Judge:
         if fdr is None:
             return verdicts
         is_ood = verdicts.p_values <= highest_discovery(verdicts.p_values, fdr)
-        return Verdicts(verdicts.predictions, verdicts.confidences, verdicts.p_values, is_ood, self.classes)
+        return replace(verdicts, is_ood=is_ood, thresholds=None)
 
     def __call__(self, images: Images) -> Verdicts:
         """Judge images, as `predict` does."""
@@ -166,9 +167,9 @@ class Judge:
 
     def judge(self, answers: RankedAnswers, thresholds: NDArray[np.float32]) -> Verdicts:
         """confidence >= tau is ID (MaCS paper, Eq. 2); in this form, a confidence that is NaN is OOD."""
-        tau = thresholds[answers.predictions] if thresholds.ndim else thresholds
+        tau = thresholds[answers.predictions] if thresholds.ndim else np.full(len(answers), thresholds, np.float32)
         is_ood = ~(answers.confidences >= tau)
-        return Verdicts(answers.predictions, answers.confidences, answers.p_values, is_ood, self.classes)
+        return Verdicts(answers.predictions, answers.confidences, answers.p_values, is_ood, self.classes, tau)
 
     def ask(self, images: ImageSet, progress: bool = False) -> RankedAnswers:
         """The answers for a set of images that have the network's size, from one pass."""

@@ -18,12 +18,18 @@ import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from macs.answers import Answers
+from macs.core.errors import MacsError
 from macs.core.settings import Span
+
+if TYPE_CHECKING:
+    import pandas
 
 ROUNDING = 1e-6  # p-values are float32, and 5/100 must not exceed a level of 0.05
 
@@ -41,6 +47,7 @@ class Verdicts(RankedAnswers):
 
     is_ood: NDArray[np.bool_]
     classes: tuple[str, ...]
+    thresholds: NDArray[np.float32] | None = None  # one per image; None if p-values decided
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -51,6 +58,40 @@ class Verdicts(RankedAnswers):
     def names(self) -> list[str]:
         """The name of the predicted class of each image, OOD or not."""
         return [self.classes[label] for label in self.predictions]
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return the verdicts as a table of pandas, one row per image.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The columns are index, class, confidence, p_value, threshold, is_ood and reason. The threshold is NaN where
+            p-values decided; the reason is empty, since every image here has a verdict.
+
+        Examples
+        --------
+        >>> import macs
+        >>> net = macs.nets.build("wrn-10-1", classes=8)
+        >>> detector = macs.Detector(net).calibrate(macs.data.load("digits", "val"))
+        >>> list(detector.predict(macs.data.load("digits", "test")).to_frame())
+        ['index', 'class', 'confidence', 'p_value', 'threshold', 'is_ood', 'reason']
+        """
+        if find_spec("pandas") is None:
+            raise MacsError("to_frame needs pandas, which is not installed: pip install pandas.")
+        import pandas
+
+        thresholds = np.full(len(self), np.nan, np.float32) if self.thresholds is None else self.thresholds
+        return pandas.DataFrame(
+            {
+                "index": np.arange(len(self)),
+                "class": self.names,
+                "confidence": self.confidences,
+                "p_value": self.p_values,
+                "threshold": thresholds,
+                "is_ood": self.is_ood,
+                "reason": "",
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from scipy.stats import false_discovery_control
 
 from macs.answers import Answers
 from macs.core.errors import MacsError
+from macs.data import ImageSet
+from macs.detector import Detector
 from macs.detector.reference import Reference
 from macs.detector.verdicts import (
     Prediction,
@@ -104,3 +106,27 @@ def test_a_row_has_the_fewest_digits_of_a_float32_and_no_p_value_that_is_none() 
         Prediction("x", 1, "dog", 0.1, None, True),
         Prediction("y", 0, "cat", 0.7, 0.33333334, False),
     ]
+
+
+def test_a_frame_has_one_row_per_image_and_the_names_of_every_other_format(
+    detector: Detector, validation: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    verdicts = detector.predict(validation)
+    frame = verdicts.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame) == ["index", "class", "confidence", "p_value", "threshold", "is_ood", "reason"]
+    assert frame["index"].tolist() == list(range(100)) and frame["class"].tolist() == verdicts.names
+    for column, values in {
+        "confidence": verdicts.confidences,
+        "p_value": verdicts.p_values,
+        "is_ood": verdicts.is_ood,
+    }.items():
+        np.testing.assert_array_equal(frame[column], values)
+    assert set(frame["threshold"]) == {detector.thresholds().item()} and set(frame["reason"]) == {""}
+    np.testing.assert_array_equal(frame["is_ood"], ~(frame["confidence"] >= frame["threshold"]))
+    by_p_values = detector.predict(validation, fdr=0.5).to_frame()
+    assert by_p_values["threshold"].isna().all() and by_p_values["is_ood"].dtype == bool
+    monkeypatch.setattr("macs.detector.verdicts.find_spec", lambda _: None)
+    with pytest.raises(MacsError, match=r"^to_frame needs pandas, which is not installed: pip install pandas\.$"):
+        verdicts.to_frame()
