@@ -125,7 +125,8 @@ def pixels_from(images: Any, what: str) -> NDArray[np.uint8]:
         )
     if floating:
         stack = _from_floats(stack, what)
-    return np.ascontiguousarray(stack.transpose(0, 2, 3, 1)) if first and (tensor or floating or not last) else stack
+    pixels: NDArray[np.uint8] = stack
+    return np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)) if first and (tensor or floating or not last) else pixels
 
 
 def _from_floats(stack: NDArray[Any], what: str) -> NDArray[np.uint8]:

@@ -2,8 +2,8 @@
 
 Convention: a confidence is higher for ID, and `confidence >= tau` is ID (MaCS paper, Eq. 2).
 
-    macs.scores.get("energy").confidence(outputs)
-    knn = macs.scores.get("knn", k=10).fit(macs.scores.know(net, train))
+    macs.scores.get("energy")(net(x))
+    knn = macs.scores.get("knn", k=10).fit(macs.scores.know(net, loader))
     macs.scores.ask(net, images, knn).confidences
     macs.scores.get("msp+vim").fit(macs.scores.know(net, train, held_out))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -9,17 +10,18 @@ from torch import nn
 from macs import nets
 from macs.answers import Answers, joined
 from macs.core.errors import MacsError
-from macs.data import ImageSet
+from macs.data.conversion import to_images
 from macs.inference import Outputs, outputs_of
 from macs.scores._fitting import ready
 from macs.scores._names import get
 from macs.scores._score import Score, confidence_of
 
 
-def ask(
-    net: nn.Module, images: ImageSet, score: str | Score, precision: str = "auto", progress: bool = False
-) -> Answers:
-    """The answers for a set, from one pass. A score that needs fitting must be fitted already."""
+def ask(net: nn.Module, images: Any, score: str | Score, precision: str = "auto", progress: bool = False) -> Answers:
+    """The answers for a set, from one pass. A score that needs fitting must be fitted already.
+
+    `images` is an ImageSet, or has any other form of macs.data.conversion: arrays, tensors, PIL images, a DataLoader.
+    """
     answers, left_out = ask_all(net, images, {"": get(score)}, precision, progress)
     if left_out:
         raise MacsError(left_out[""])
@@ -27,9 +29,10 @@ def ask(
 
 
 def ask_all(
-    net: nn.Module, images: ImageSet, scores: Mapping[str, Score], precision: str = "auto", progress: bool = False
+    net: nn.Module, images: Any, scores: Mapping[str, Score], precision: str = "auto", progress: bool = False
 ) -> tuple[dict[str, Answers], dict[str, str]]:
     """The answers of all scores, from one pass over a set; scores that fail are left out, with the reason."""
+    images = to_images(images, "images", nets.preparation_of(net), labelled=False)
     network = nets.weights_hash(net) if any(score.bound_to for score in scores.values()) else ""
     parts: dict[str, list[Answers]] = {name: [] for name in scores}
     answers: dict[str, Answers] = {}

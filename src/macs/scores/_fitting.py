@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import to_float
+from macs.data.conversion import to_images
 from macs.inference import Outputs, outputs_of
 from macs.scores._score import Known, Score
 from macs.scores.combined import MOST, held_out_of
@@ -108,8 +109,8 @@ def fit_all(
 
 def know(
     net: nn.Module,
-    train: ImageSet | None,
-    held_out: ImageSet | None = None,
+    train: Any,
+    held_out: Any = None,
     *,
     limit: int = LIMIT,
     seed: int = 0,
@@ -118,8 +119,13 @@ def know(
 ) -> Known:
     """A network's outputs for at most `limit` training images (0: all), drawn at random, and its last layer.
 
-    Sums of scores also need held-out ID images, of which at most 1,000 are used.
+    Sums of scores also need held-out ID images, of which at most 1,000 are used. Both are ImageSets, or have any other
+    form of macs.data.conversion, such as a tensor or a DataLoader of images and labels.
     """
+    train, held_out = (
+        None if images is None else to_images(images, what, nets.preparation_of(net))
+        for images, what in ((train, "training images"), (held_out, "held-out images"))
+    )
     if limit < 0:
         raise MacsError(f"The number of training images must be 0 (for all) or more, not {limit}.")
     if train is None:

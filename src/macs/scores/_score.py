@@ -101,8 +101,9 @@ class Score(nn.Module):
         """N confidences, higher for ID."""
         raise NotImplementedError(f"{type(self).__name__} does not define `confidence`")
 
-    def forward(self, outputs: Outputs) -> Tensor:
-        return self.confidence(outputs)
+    def forward(self, outputs: Outputs | Tensor) -> Tensor:
+        """N confidences from outputs, or from logits N x K alone, for a score that reads nothing else."""
+        return self.confidence(Outputs(outputs) if isinstance(outputs, Tensor) else outputs)
 
     def learn(self, known: Known) -> Mapping[str, Tensor]:
         """The buffers by name, on the device of `known` and in its precision."""

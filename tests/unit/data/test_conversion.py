@@ -26,11 +26,15 @@ class Streamed(IterableDataset[Any]):
         return iter(PAIRS)
 
 
+def loader(items: Any, **options: Any) -> Any:
+    return DataLoader(items, **options)
+
+
 def dicts(pairs: Any) -> dict[str, Any]:
     return {"pixel_values": torch.stack([image for image, _ in pairs]), "labels": [label for _, label in pairs]}
 
 
-UNLABELLED = {
+UNLABELLED: dict[str, Any] = {
     "array": PIXELS,
     "array, channels first": PIXELS.transpose(0, 3, 1, 2),
     "tensor": torch.from_numpy(PIXELS),
@@ -44,26 +48,26 @@ UNLABELLED = {
     "batches": [FIRST[:2] / 255, FIRST[2:] / 255],
     "pictures": PICTURES,
     "pictures and arrays": [*PICTURES[:3], *PIXELS[3:]],
-    "loader of a list": DataLoader(list(FIRST / 255), batch_size=4),
-    "loader of pictures": DataLoader(PICTURES, batch_size=4),
-    "collated pictures": DataLoader(PICTURES, batch_size=4, collate_fn=list),
-    "loader of one tensor": DataLoader(TensorDataset(FIRST), batch_size=5),
+    "loader of a list": loader(list(FIRST / 255), batch_size=4),
+    "loader of pictures": loader(PICTURES, batch_size=4),
+    "collated pictures": loader(PICTURES, batch_size=4, collate_fn=list),
+    "loader of one tensor": loader(TensorDataset(FIRST), batch_size=5),
 }
-LABELLED = {
+LABELLED: dict[str, Any] = {
     "pairs": PAIRS,
     "pair": (FIRST, torch.from_numpy(LABELS)),
-    "loader": DataLoader(PAIRS, batch_size=4),
-    "loader of pictures": DataLoader(list(zip(PICTURES, LABELS.tolist(), strict=True)), batch_size=4),
-    "loader of tensors": DataLoader(TensorDataset(FIRST, torch.from_numpy(LABELS)), batch_size=4),
-    "iterable": DataLoader(Streamed(), batch_size=4),
-    "collated": DataLoader(PAIRS, batch_size=4, collate_fn=list),
-    "columns": DataLoader(PAIRS, batch_size=4, collate_fn=lambda pairs: tuple(zip(*pairs, strict=True))),
-    "dicts": DataLoader(PAIRS, batch_size=4, collate_fn=dicts),
-    "items that are dicts": DataLoader([{"image": image, "label": label} for image, label in PAIRS], batch_size=4),
+    "loader": loader(PAIRS, batch_size=4),
+    "loader of pictures": loader(list(zip(PICTURES, LABELS.tolist(), strict=True)), batch_size=4),
+    "loader of tensors": loader(TensorDataset(FIRST, torch.from_numpy(LABELS)), batch_size=4),
+    "iterable": loader(Streamed(), batch_size=4),
+    "collated": loader(PAIRS, batch_size=4, collate_fn=list),
+    "columns": loader(PAIRS, batch_size=4, collate_fn=lambda pairs: tuple(zip(*pairs, strict=True))),
+    "dicts": loader(PAIRS, batch_size=4, collate_fn=dicts),
+    "items that are dicts": loader([{"image": image, "label": label} for image, label in PAIRS], batch_size=4),
 }
 
 
-@pytest.mark.parametrize("form", {**UNLABELLED, **LABELLED})
+@pytest.mark.parametrize("form", sorted({*UNLABELLED, *LABELLED}))
 def test_every_form_gives_the_same_pixels(form: str) -> None:
     for forms in (UNLABELLED, LABELLED):
         if form in forms:
@@ -126,11 +130,11 @@ def test_images_that_are_not_square_are_prepared_as_pictures_are() -> None:
         (["a.png", "b.png"], "must be an ImageSet, not a list"),
         (None, "must be an ImageSet, not None"),
         (5, "must be an ImageSet, not a int"),
-        (DataLoader([{"x": 1}]), "a dict with the keys x; let one of them be image or pixel_values"),
-        (DataLoader(TensorDataset(FIRST, FIRST[:, 0, 0, 0] / 2)), "labels of images are float32"),
-        (DataLoader(PAIRS[:0]), "gives no batch"),
+        (loader([{"x": 1}]), "a dict with the keys x; let one of them be image or pixel_values"),
+        (loader(TensorDataset(FIRST, FIRST[:, 0, 0, 0] / 2)), "labels of images are float32"),
+        (loader(PAIRS[:0]), "gives no batch"),
         (
-            DataLoader([torch.zeros(3, 8, 8), torch.zeros(3, 9, 9)], batch_size=1),
+            loader([torch.zeros(3, 8, 8), torch.zeros(3, 9, 9)], batch_size=1),
             "images of 8 and 9 pixels; let all have one size",
         ),
     ],
@@ -142,7 +146,8 @@ def test_what_cannot_be_images_is_refused_in_one_sentence(given: Any, words: str
 
 
 def test_pictures_need_a_preparation() -> None:
-    for given in (PICTURES, PICTURES[0], DataLoader(PICTURES)):
+    forms: list[Any] = [PICTURES, PICTURES[0], loader(PICTURES)]
+    for given in forms:
         with pytest.raises(MacsError, match="the network does not say how to prepare pictures"):
             to_images(given, "images")
 

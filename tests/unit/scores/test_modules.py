@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
 
 from clustered_features import READ_FEATURES, TEST, asked, known
 from macs import nets, scores
@@ -138,3 +139,25 @@ def test_one_pass_takes_a_set_or_batches(known_test: ImageSet) -> None:
     assert net.training  # as it was
     with pytest.raises(MacsError, match="hold no features"):
         _ = next(outputs_of(net, known_test)).features
+
+
+def test_a_score_takes_logits_and_says_what_else_it_needs() -> None:
+    logits = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(scores.get("energy")(logits), logits.logsumexp(1))
+    assert torch.equal(scores.get("msp")(logits), scores.get("msp").confidence(Outputs(logits)))
+    with pytest.raises(MacsError, match="These outputs hold no features"):
+        scores.get("knn").fit(known())(logits)
+
+
+def test_a_loader_and_a_tensor_fit_and_ask_a_score_as_their_image_set_does() -> None:
+    net, train = nets.build("wrn-10-1", 3), stripes(40, seed=1)
+    x, y = torch.from_numpy(train.pixels[:]).permute(0, 3, 1, 2) / 255, torch.from_numpy(train.labels)
+    loader = DataLoader(TensorDataset(x, y), batch_size=16)
+    by_set, by_loader = (scores.know(net, images, images) for images in (train, loader))
+    for name in ("features", "logits", "labels"):
+        assert torch.equal(getattr(by_set, name), getattr(by_loader, name))
+    assert by_loader.held_out is not None and len(by_loader.held_out) == 40
+    fitted = scores.get("mahalanobis").fit(by_loader)
+    expected = scores.ask(net, train, fitted).confidences
+    for form in (x, loader, train.pixels[:], list(x)):
+        assert (scores.ask(net, form, fitted).confidences == expected).all()
