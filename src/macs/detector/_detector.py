@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -314,9 +313,9 @@ class Detector(Judge):
         validation = nets.prepared_for(self.net, self._images(validation, "calibration images"))
         sets = to_sets({} if outliers is None else outliers, "outliers", nets.preparation_of(self.net))
         self._refuse_fitted_to(validation)
-        if isinstance(check, Real):
-            share = Span(0, 1, open="most").hold("check, the share of images to hold back,", check)
-            others, validation = validation.split(float(share)) if share else (None, validation)
+        if isinstance(check, int | float):
+            share = Span(0, 1, open="most").hold("check, the share of images to hold back,", float(check))
+            others, validation = validation.split(share) if share else (None, validation)
         else:
             others = None if check is None else self._images(check, "images to check on")
         ready, validation = self._ready(validation, progress)

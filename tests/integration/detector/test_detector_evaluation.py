@@ -158,7 +158,7 @@ def test_images_of_other_classes_are_refused(folder: Path, detector: Detector) -
             judge.evaluate(replace(test, classes=("horizontal", "spotted", "plain")), ood)
         with pytest.raises(MacsError, match="no OOD set"):
             judge.evaluate(test, {})
-        with pytest.raises(MacsError, match="ID test images"):
+        with pytest.raises(MacsError, match="images has no labels"):
             judge.evaluate(cast(Any, test.pixels[:]), ood)
 
 

@@ -1,8 +1,10 @@
 """Verdicts, against the network and the threshold applied by hand."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -263,14 +265,15 @@ def test_a_failure_leaves_the_detector_as_it_was(
     detector = Detector(trained, "knn").fit(known).calibrate(validation)
     before = dict(vars(detector))
     wrong = ImageSet.from_array(validation.pixels[:], validation.labels, ("a", "b", "c", "d"), name="four")
-    for failing in (
+    failures: list[Callable[[], Any]] = [
         lambda: detector.calibrate(wrong),
         lambda: detector.calibrate(validation, keep=2),
         lambda: detector.calibrate(validation, check=noise(5, 1), outliers={"broken": torch.full((2, 3, 16, 16), 9.0)}),
         lambda: detector.fit(known, known),
         lambda: detector.fit(None),
         lambda: detector.choose(known, validation.subset(range(19))),
-    ):
+    ]
+    for failing in failures:
         with pytest.raises(MacsError):
             failing()
         assert vars(detector) == before
