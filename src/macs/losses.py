@@ -29,6 +29,22 @@ def outlier_exposure(logits_out: Tensor) -> Tensor:
 
     Its minimum is log K, at equal logits.
     Hendrycks, Mazeika, Dietterich: Deep Anomaly Detection with Outlier Exposure, ICLR 2019.
+
+    Parameters
+    ----------
+    logits_out
+        Logits of the outliers, N_out x K.
+
+    Returns
+    -------
+    Tensor
+        One number.
+
+    Examples
+    --------
+    >>> import torch
+    >>> outlier_exposure(torch.zeros(5, 4))  # log 4
+    tensor(1.3863)
     """
     logits_out = _at_least_float32(logits_out)
     return _mean(logits_out.logsumexp(1) - logits_out.mean(1))
@@ -65,6 +81,25 @@ def energy_margin(logits_in: Tensor, logits_out: Tensor, m_in: float, m_out: flo
     """Squared hinges that press ID energies below m_in and outlier energies above m_out.
 
     mean_i max(0, E(x_i) - m_in)^2 + mean_j max(0, m_out - E(o_j))^2                           (Liu et al., Eq. 8-9)
+
+    Parameters
+    ----------
+    logits_in, logits_out
+        Logits of the ID images and of the outliers, N x K.
+    m_in, m_out
+        The energy that ID images should stay below, and the energy that outliers should stay above.
+
+    Returns
+    -------
+    Tensor
+        One number.
+
+    Examples
+    --------
+    >>> import torch
+    >>> sure, unsure = torch.tensor([[9.0, 0.0]]), torch.tensor([[0.0, 0.0]])
+    >>> energy_margin(sure, unsure, m_in=-8, m_out=-2)  # the energies are -9 and -0.7
+    tensor(0.)
     """
     excess_in = torch.relu(energy(logits_in) - m_in)
     excess_out = torch.relu(m_out - energy(logits_out))
@@ -86,6 +121,26 @@ def mcd(conf_in: Tensor, conf_out: Tensor, reduction: Reduction = "mean") -> Ten
 
     Cost: O(n log n) time and O(n) memory for n = N_in + N_out; no N_in x N_out matrix, except for small batches, where
     it is faster. Second derivatives are exact and cost the same, by backward as well as by torch.func.
+
+    Parameters
+    ----------
+    conf_in
+        Confidences of the ID images, one per image.
+    conf_out
+        Confidences of the outliers, one per image.
+    reduction
+        "mean" or "paper", as above.
+
+    Returns
+    -------
+    Tensor
+        One number.
+
+    Examples
+    --------
+    >>> import torch
+    >>> mcd(torch.tensor([0.9, 0.7]), torch.tensor([0.5]))  # (0.4^2 + 0.2^2) / 2
+    tensor(0.1000)
     """
     return _squared_gaps(conf_in, conf_out, 0.0, _weight(conf_in, conf_out, reduction))
 
@@ -102,6 +157,28 @@ def macs_penalty(conf_in: Tensor, conf_out: Tensor, margin: float, reduction: Re
 
     Numbers that are not confidences, such as energies, may differ by 1 or more, and m may be any size for them;
     confidences never reach such a margin.
+
+    Parameters
+    ----------
+    conf_in
+        Confidences of the ID images, one per image.
+    conf_out
+        Confidences of the outliers, one per image.
+    margin
+        The margin m.
+    reduction
+        As in `mcd`.
+
+    Returns
+    -------
+    Tensor
+        One number.
+
+    Examples
+    --------
+    >>> import torch
+    >>> macs_penalty(torch.tensor([0.9, 0.7]), torch.tensor([0.5]), margin=0.5)  # MCD is 0.1
+    tensor(0.4000)
     """
     _check_margin(margin)
     return torch.relu(margin - mcd(conf_in, conf_out, reduction))  # relu, not clamp: clamp has slope 1 at 0
@@ -117,6 +194,26 @@ def hinge_penalty(conf_in: Tensor, conf_out: Tensor, margin: float) -> Tensor:
 
     Here m bounds the gap itself, not its square; it is below 1 for confidences and any size for other numbers. The cost
     is that of `mcd`.
+
+    Parameters
+    ----------
+    conf_in
+        Confidences of the ID images, one per image.
+    conf_out
+        Confidences of the outliers, one per image.
+    margin
+        The margin m.
+
+    Returns
+    -------
+    Tensor
+        One number.
+
+    Examples
+    --------
+    >>> import torch
+    >>> hinge_penalty(torch.tensor([0.9, 0.7]), torch.tensor([0.5]), margin=0.3)  # (0 + 0.1^2) / 2
+    tensor(0.0050)
     """
     _check_margin(margin)
     return _squared_gaps(conf_out, conf_in, margin, _weight(conf_in, conf_out, "mean"))

@@ -66,7 +66,32 @@ class ImageSet:
         name: str = "array",
         mirror: bool = True,
     ) -> ImageSet:
-        """Images in memory; without class names, the classes are named by their numbers."""
+        """Make a set of images in memory.
+
+        Parameters
+        ----------
+        array
+            uint8 pixels, N x size x size x 3.
+        labels
+            One class number per image.
+        classes
+            Names of the classes; by default their numbers.
+        name
+            Name of the set, in messages and tables.
+        mirror
+            Whether a mirrored image means the same, so that training may flip it.
+
+        Returns
+        -------
+        ImageSet
+            The images, which are not copied.
+
+        Examples
+        --------
+        >>> import macs, numpy as np
+        >>> macs.ImageSet.from_array(np.zeros((2, 8, 8, 3), np.uint8), labels=[0, 1], classes=["cat", "dog"])
+        <ImageSet array: 2 images of 8 x 8 pixels, 2 classes>
+        """
         pixels = as_array(array, f"The images of {name}")
         if labels is None:
             return cls(name, pixels, None, class_names(name, classes), mirror)
@@ -87,16 +112,47 @@ class ImageSet:
         progress: Progress | None = None,
         preparation: Preparation | None = None,
     ) -> ImageSet:
-        """Every image below a folder, in sorted order: shorter side resized to `size` (32), centre cropped.
-
-        `preparation=net.preparation`, instead of `size`, prepares the images as a network expects them. A network with
-        another preparation that is given this set prepares the files again.
+        """Make a set of every image below a folder, in sorted order: shorter side resized, centre cropped.
 
         The folders directly inside it name the classes, as for torchvision's ImageFolder; there are no labels if there
-        are no such folders, or if `labelled` is False. Small folders are decoded now, larger ones as they are used.
+        are no such folders. Small folders are decoded now, larger ones as they are used. A network with another
+        preparation that is given this set prepares the files again.
 
-        An image that cannot be read is an error; with `broken="skip"`, all images are first read once, and those that
-        cannot be read are left out with one warning.
+        Parameters
+        ----------
+        path
+            The folder.
+        size
+            Edge of the square images, 32 by default.
+        name
+            Name of the set; by default that of the folder.
+        labelled
+            Whether the folders inside are classes.
+        mirror
+            Whether a mirrored image means the same, so that training may flip it.
+        broken
+            "stop" raises if an image cannot be read; "skip" first reads all images once, and leaves out those that
+            cannot be read, with one warning.
+        progress
+            Called as `progress(done, total)` while images are decoded.
+        preparation
+            In place of `size`: prepare the images as a network expects them, with `preparation=net.preparation`.
+
+        Returns
+        -------
+        ImageSet
+            The images, with labels if there are class folders.
+
+        Examples
+        --------
+        >>> import macs
+        >>> from pathlib import Path
+        >>> from PIL import Image
+        >>> for name in ("cat", "dog"):
+        ...     Path("pets", name).mkdir(parents=True)
+        ...     Image.new("RGB", (60, 40)).save(f"pets/{name}/1.png")
+        >>> macs.ImageSet.from_folder("pets", size=24)
+        <ImageSet pets: 2 images of 24 x 24 pixels, 2 classes>
         """
         folder, preparation = input_folder(path), preparation_from(size, preparation)
         names = images_under(folder)
@@ -117,7 +173,28 @@ class ImageSet:
         name: str = "images",
         preparation: Preparation | None = None,
     ) -> ImageSet:
-        """The images in the given files, in the given order, without labels."""
+        """Make a set, without labels, of the images in the given files, in the given order.
+
+        Parameters
+        ----------
+        paths
+            One path or several.
+        size, name, preparation
+            As in `from_folder`.
+
+        Returns
+        -------
+        ImageSet
+            The images.
+
+        Examples
+        --------
+        >>> import macs
+        >>> from PIL import Image
+        >>> Image.new("RGB", (60, 40)).save("holiday.png")
+        >>> macs.ImageSet.from_files("holiday.png")
+        <ImageSet images: 1 images of 32 x 32 pixels, no labels>
+        """
         names = [str(user_path(path)) for path in ([paths] if isinstance(paths, str | Path) else paths)]
         preparation, files = preparation_from(size, preparation), tuple(map(printable_name, names))
         pixels = PicturePixels(FilePictures(Path(), names), preparation)
@@ -138,10 +215,38 @@ class ImageSet:
         progress: Progress | None = None,
         preparation: Preparation | None = None,
     ) -> ImageSet:
-        """The images that a text file lists, in its order: on each line the path of a picture and its label.
+        """Make a set of the images that a text file lists: on each line the path of a picture, and its label.
 
-        Paths start from `root`, else from the list's own folder. Labels are class numbers or class names; `classes`, or
-        a file classes.txt beside the list, gives the names of the classes in order. `broken` works as in `from_folder`.
+        Parameters
+        ----------
+        file
+            The list.
+        size
+            Edge of the square images, 32 by default.
+        root
+            Where paths start; by default the list's own folder.
+        classes
+            Names of the classes in order; by default those of a file classes.txt beside the list, if there is one.
+            Labels are class numbers or these names.
+        name
+            Name of the set; by default that of the list.
+        labelled, mirror, broken, progress, preparation
+            As in `from_folder`.
+
+        Returns
+        -------
+        ImageSet
+            The images, in the order of the list.
+
+        Examples
+        --------
+        >>> import macs
+        >>> from pathlib import Path
+        >>> from PIL import Image
+        >>> Image.new("RGB", (60, 40)).save("1.png")
+        >>> _ = Path("pets.txt").write_text("1.png dog")
+        >>> macs.ImageSet.from_list("pets.txt", classes=["cat", "dog"]).labels
+        array([1])
         """
         images, preparation = ImageList.read(file), preparation_from(size, preparation)
         base = images.file.parent if root is None else input_folder(root)
@@ -169,11 +274,36 @@ class ImageSet:
         progress: Progress | None = None,
         preparation: Preparation | None = None,
     ) -> ImageSet:
-        """The images of any map-style dataset, as in torch or torchvision, with its labels and `dataset.classes`.
+        """Make a set of a map-style dataset, as in torch or torchvision, with its labels and `dataset.classes`.
 
-        Items are a picture, or a picture and its class number; pictures are PIL images, or uint8 arrays or tensors.
-        `source` is the name or path by which `macs.data.load` finds the same images; without it the set cannot be
-        loaded again from its spec.
+        Parameters
+        ----------
+        dataset
+            Has len(dataset) and dataset[i]. Items are a picture, or a picture and its class number; pictures are PIL
+            images, or uint8 arrays or tensors.
+        size
+            Edge of the square images, 32 by default.
+        classes
+            Names of the classes; by default `dataset.classes`, else their numbers.
+        name
+            Name of the set; by default that of the dataset's class.
+        source
+            Name or path by which `macs.data.load` finds the same images; without it the set cannot be loaded again
+            from its spec.
+        labelled, mirror, progress, preparation
+            As in `from_folder`.
+
+        Returns
+        -------
+        ImageSet
+            The images, read from the dataset as they are used.
+
+        Examples
+        --------
+        >>> import macs
+        >>> from PIL import Image
+        >>> macs.ImageSet.from_dataset([(Image.new("RGB", (60, 40)), 0), (Image.new("RGB", (50, 50)), 1)], size=24)
+        <ImageSet list: 2 images of 24 x 24 pixels, 2 classes>
         """
         name, preparation = name or type(dataset).__name__, preparation_from(size, preparation)
         pictures = DatasetPictures(dataset, name)
@@ -200,9 +330,37 @@ class ImageSet:
         progress: Progress | None = None,
         preparation: Preparation | None = None,
     ) -> ImageSet:
-        """The images of a Hugging Face dataset: the dataset itself, or a folder, or its name on the hub.
+        """Make a set of a Hugging Face dataset.
 
-        `image` and `label` name columns; without them, the columns are found by their types, Image and ClassLabel.
+        Parameters
+        ----------
+        dataset
+            The dataset itself, a folder of one, or its name on the hub.
+        split
+            Which part to load.
+        size
+            Edge of the square images, 32 by default.
+        image, label
+            Names of columns; by default they are found by their types, Image and ClassLabel.
+        name
+            Name of the set; by default that of the dataset.
+        labelled, mirror, progress, preparation
+            As in `from_folder`.
+
+        Returns
+        -------
+        ImageSet
+            The images, decoded as they are used.
+
+        Examples
+        --------
+        >>> import datasets, macs
+        >>> from PIL import Image
+        >>> label = datasets.ClassLabel(names=["cat", "dog"])
+        >>> features = datasets.Features({"image": datasets.Image(), "label": label})
+        >>> columns = {"image": [Image.new("RGB", (60, 40))], "label": [1]}
+        >>> macs.ImageSet.from_hf(datasets.Dataset.from_dict(columns, features=features), name="pets")
+        <ImageSet pets: 1 images of 32 x 32 pixels, 2 classes>
         """
         origin, preparation = IN_MEMORY, preparation_from(size, preparation)
         if isinstance(dataset, str | Path):

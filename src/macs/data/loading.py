@@ -143,16 +143,43 @@ def load(
     base: str | Path | None = None,
     broken: Broken = "stop",
 ) -> ImageSet:
-    """The images at `size` x `size` (32 x 32) of a dataset of the catalogue or of Hugging Face (hf/NAME), of a folder,
-    of an image list (.txt) or of a .npy file.
+    """Load images by the name of a dataset, or from a folder, an image list or a .npy file.
 
-    If a folder has folders called train, val or test, the one that `split` names is read; any other folder, a list and
-    a .npy file are one set, whatever the split. The folders inside are the classes, unless `labelled` is False, as it
-    should be for outliers: then images may lie anywhere. An empty `split` reads a folder as it is, divided or not. The
-    paths of a list start from `base`, else from the list's own folder or from the data root. With `broken="skip"`,
-    files in a folder or a list that cannot be read are left out with one warning.
-    `preparation=net.preparation`, instead of `size`, prepares the images as a network expects them. As images are
-    decoded, `progress(done, total)` is called. The set is named by `spec`, so that its name loads it again.
+    The set is named by `spec`, so that its name loads it again.
+
+    Parameters
+    ----------
+    spec
+        Name of a dataset of the catalogue (`macs data list`) or of Hugging Face (hf/NAME), or the path of a folder, of
+        an image list (.txt) or of a .npy file.
+    split
+        Which part to load. If a folder has folders called train, val or test, the one of this name is read; any other
+        folder, a list and a .npy file are one set, whatever the split. "" reads a folder as it is, divided or not.
+    root
+        Folder of the datasets; by default $MACS_DATA, else the user's cache folder.
+    size
+        Edge of the square images, 32 by default.
+    progress
+        Called as `progress(done, total)` while images are decoded.
+    labelled
+        Whether the folders inside a folder are classes; say False for outliers, whose images may lie anywhere.
+    preparation
+        In place of `size`: prepare the images as a network expects them, with `preparation=net.preparation`.
+    base
+        Where the paths of a list start; by default the list's own folder, else the data root.
+    broken
+        "skip" leaves out files of a folder or a list that cannot be read, with one warning.
+
+    Returns
+    -------
+    ImageSet
+        The images, with labels and class names where there are some.
+
+    Examples
+    --------
+    >>> import macs
+    >>> macs.data.load("digits", "val")
+    <ImageSet digits: 145 images of 32 x 32 pixels, 8 classes>
     """
     place, preparation = Place(spec), preparation_from(size, preparation)
     with timed(log, f"loading {spec}"):

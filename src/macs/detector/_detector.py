@@ -419,7 +419,19 @@ class Detector(Judge):
         return RankedAnswers(answers.predictions, answers.confidences, p_values)
 
     def save(self, path: str | Path) -> None:
-        """Write everything into one .safetensors file."""
+        """Write everything into one .safetensors file.
+
+        Parameters
+        ----------
+        path
+            File to write, ending in .safetensors.
+
+        Examples
+        --------
+        >>> import macs
+        >>> net = macs.nets.build("wrn-10-1", classes=8)
+        >>> macs.Detector(net).calibrate(macs.data.load("digits", "val")).save("d.safetensors")
+        """
         from macs.detector.saving import save
 
         save(self, path)
@@ -439,6 +451,14 @@ class Detector(Judge):
         -------
         Detector
             The calibrated detector.
+
+        Examples
+        --------
+        >>> import macs
+        >>> macs.nets.save(macs.nets.build("wrn-10-1", classes=8), "classifier.safetensors")
+        >>> options = {"net": "wrn-10-1", "checkpoint": "classifier.safetensors", "images": "digits"}
+        >>> macs.Detector.from_run(score="energy", keep=0.9, **options)
+        <Detector wrn-10-1, Energy(), keeps 0.9 of digits (val)>
         """
         from macs.detector.from_run import detector_from_run
 
@@ -448,14 +468,46 @@ class Detector(Judge):
     def load(cls, path: str | Path, net: nn.Module | str | None = None, score: Score | str | None = None) -> "Detector":
         """Read a file that `save` wrote; no code from it is run.
 
-        A network or a score of your own must be given, as an object or as "module:Class".
+        Parameters
+        ----------
+        path
+            The file.
+        net, score
+            A network or a score of your own, as an object or as "module:Class", if the file holds one.
+
+        Returns
+        -------
+        Detector
+            The calibrated detector.
+
+        Examples
+        --------
+        >>> import macs
+        >>> net = macs.nets.build("wrn-10-1", classes=8)
+        >>> macs.Detector(net).calibrate(macs.data.load("digits", "val")).save("d.safetensors")
+        >>> macs.Detector.load("d.safetensors")
+        <Detector wrn-10-1, MSP(), keeps 0.95 of digits>
         """
         from macs.detector.saving import load
 
         return load(path, net, score)
 
     def export(self, path: str | Path) -> None:
-        """Write one ONNX file: raw uint8 pixels in; label, confidence, p_value and is_ood out."""
+        """Write one ONNX file: raw uint8 pixels in; label, confidence, p_value and is_ood out.
+
+        Parameters
+        ----------
+        path
+            File to write, ending in .onnx; `macs.Runtime` runs it without torch.
+
+        Examples
+        --------
+        >>> import macs
+        >>> detector = macs.Detector(macs.nets.build("wrn-10-1", classes=8)).calibrate(macs.data.load("digits", "val"))
+        >>> detector.export("d.onnx")
+        >>> macs.Runtime("d.onnx").predict(macs.data.load("digits", "test")).is_ood.shape
+        (288,)
+        """
         from macs.detector.export import export
 
         export(self, path)

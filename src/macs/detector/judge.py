@@ -139,7 +139,30 @@ class Judge:
         fpr_rule: FprRule = "first",
         progress: bool = True,
     ) -> Evaluation:
-        """Measure how well the confidences tell ID from OOD test images, as `macs.evaluate` does for a network."""
+        """Measure how well the confidences tell ID from OOD test images, as `macs.evaluate` does for a network.
+
+        Parameters
+        ----------
+        test
+            ID test images with labels, in any form that `predict` takes except paths.
+        ood
+            Sets of unknown images, by name.
+        trials, share, seed, fpr_rule, progress
+            As in `macs.evaluate`.
+
+        Returns
+        -------
+        Evaluation
+            The accuracy, and the metrics of each OOD set; printed, it is a table.
+
+        Examples
+        --------
+        >>> import macs
+        >>> detector = macs.Detector(macs.nets.build("wrn-10-1", classes=8)).calibrate(macs.data.load("digits", "val"))
+        >>> test, textures = macs.data.load("digits", "test"), macs.data.load("digits-textures", "test")
+        >>> detector.evaluate(test, {"textures": textures}, progress=False).sets[0].images
+        600
+        """
         protocol = Protocol(trials, share, seed, fpr_rule)
         test = to_images(test, "ID test images", self.preparation)
         ood = to_sets(ood, "OOD sets", self.preparation)

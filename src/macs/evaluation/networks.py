@@ -35,12 +35,49 @@ def evaluate(
     precision: str = "auto",
     progress: bool = True,
 ) -> Evaluation:
-    """Score the ID test set and each OOD set once, and measure how well the confidences separate them.
+    """Measure how well a network's confidences tell its ID test images from OOD images.
 
-    A score that is fitted (`knn`, `vim`, ...) needs ID training images as `train`, of which it uses `fit_images`, drawn
-    at random (0: all). A sum (`msp+vim`) is standardised on `held_out`, ID images that the network was not trained on;
-    without these, on training images that its parts are not fitted to. To change a score's settings, give the score
-    itself: `KNN(k=10)`.
+    Each set passes through the network once.
+
+    Parameters
+    ----------
+    net
+        Any nn.Module that takes float pixels N x 3 x H x W in [0, 1] and returns logits.
+    test
+        ID test images, with labels.
+    ood
+        Sets of unknown images, by name.
+    score
+        Name of a score, a sum such as "msp+vim", or a `Score` with settings of your own: `KNN(k=10)`.
+    train
+        ID training images, for a score that is fitted (`knn`, `vim`, ...); a function that loads them will do.
+    held_out
+        ID images that the network was not trained on, on which a sum is standardised; without these, it is standardised
+        on training images that its parts are not fitted to.
+    fit_images
+        Number of training images to use, drawn at random; 0 means all.
+    trials, share, seed
+        The paper's protocol: so many draws of this share of the ID test set, and their seed.
+    fpr_rule
+        Which threshold FPR95 uses; see `metrics.ood_metrics`.
+    precision
+        "float32", "bf16", or "auto", which takes bf16 where the hardware multiplies it faster.
+    progress
+        Show a progress bar.
+
+    Returns
+    -------
+    Evaluation
+        The accuracy, and the metrics of each OOD set; printed, it is a table.
+
+    Examples
+    --------
+    >>> import macs
+    >>> net = macs.nets.build("wrn-10-1", classes=8)
+    >>> test, textures = macs.data.load("digits", "test"), macs.data.load("digits-textures", "test")
+    >>> result = macs.evaluate(net, test, {"textures": textures}, score="energy", progress=False)
+    >>> 0 <= result.sets[0].full.auroc <= 1
+    True
     """
     ranking = evaluate_scores(
         net,

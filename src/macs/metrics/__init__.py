@@ -162,9 +162,29 @@ class OODMetrics(Mapping[str, float]):
 
 
 def ood_metrics(conf_in: Any, conf_out: Any, fpr_rule: FprRule = "first") -> OODMetrics:
-    """All metrics of the confidences of ID and OOD images: arrays, lists, or torch tensors of any type on any device.
+    """Compute all metrics from the confidences of ID and OOD images, exactly, also with ties.
 
-    Exact with ties. Each side is sorted once; time is O(n log n), memory a few arrays of n numbers.
+    Each side is sorted once; time is O(n log n), memory a few arrays of n numbers.
+
+    Parameters
+    ----------
+    conf_in, conf_out
+        Confidences of ID and of OOD images, higher for ID: arrays, lists, or torch tensors of any type on any device.
+    fpr_rule
+        Which threshold FPR95 uses: "first" keeps at least 95%, "nearest" is the rule of the MaCS paper.
+
+    Returns
+    -------
+    OODMetrics
+        The value of every metric, as an attribute and as an item: .auroc, .aupr and .fpr95 take OOD as positive,
+        .aupr_id and .fpr95_id take ID as positive.
+
+    Examples
+    --------
+    >>> import macs
+    >>> result = macs.metrics.ood_metrics([0.9, 0.8, 0.4], [0.5, 0.1])
+    >>> round(result.auroc, 3)
+    0.833
     """
     ranked = Ranked.of(conf_in, conf_out, fpr_rule)
     return OODMetrics(**{entry.name: entry(ranked) for entry in available()})

@@ -53,9 +53,40 @@ def pretrain(
     progress: bool = True,
     on_epoch: OnEpoch | None = None,
 ) -> list[Epoch]:
-    """Train a plain classifier, in place. The folder `run`, if given, stores spec, metrics and weights.
+    """Train a plain classifier, in place.
 
-    `validation` and `on_epoch` work as in `finetune`.
+    Parameters
+    ----------
+    net
+        Any nn.Module that takes float pixels N x 3 x H x W in [0, 1] and returns logits.
+    train
+        ID images, with labels.
+    recipe
+        The hyper-parameters.
+    validation
+        ID images on which the accuracy is measured after each epoch; `recipe.keep` may choose an epoch by it.
+    run
+        Folder to store spec, metrics and weights in.
+    resume
+        Continue a run that was interrupted there.
+    progress
+        Show a progress bar.
+    on_epoch
+        Called as `on_epoch(epoch, net)` after each epoch, with the network in evaluation mode; whatever it raises ends
+        the training.
+
+    Returns
+    -------
+    list of Epoch
+        The metrics of each epoch.
+
+    Examples
+    --------
+    >>> import macs
+    >>> train = macs.data.load("digits", "train").split(64)[0]
+    >>> net = macs.nets.build("wrn-10-1", classes=8)
+    >>> len(macs.pretrain(net, train, recipe=macs.Recipe(epochs=1, batch_in=32), progress=False))
+    1
     """
     msp, recipe = methods.build("msp"), replace(recipe, options={})
     return _train(net, train, None, msp, recipe, (validation, None), run, resume, progress, on_epoch)
@@ -77,12 +108,40 @@ def finetune(
 ) -> list[Epoch]:
     """Fine-tune a classifier on its own images and auxiliary outliers, in place.
 
-    The recipe's options are the settings of the method, unless `method` is a Method, which has its own. The folder
-    `run`, if given, stores spec, metrics and weights; `resume` continues a run that was interrupted there.
+    Parameters
+    ----------
+    net
+        Any nn.Module that takes float pixels N x 3 x H x W in [0, 1] and returns logits.
+    train
+        ID images, with labels.
+    outliers
+        Images that belong to no class; None for a method that needs none.
+    method
+        Name of a method, or a `Method`, which has its own settings; else the recipe's options are its settings.
+    recipe
+        The hyper-parameters.
+    validation
+        ID images on which the accuracy is measured after each epoch.
+    validation_outliers
+        Outliers that give, with `validation`, the AUROC of the method's own score; `recipe.keep` may choose an epoch
+        by it.
+    run, resume, progress, on_epoch
+        As in `pretrain`.
 
-    After each epoch, the accuracy on the images of `validation` is measured and, with `validation_outliers`, the AUROC
-    of the method's own score; the recipe's `keep` may choose an epoch by them. Then `on_epoch(epoch, net)` is called,
-    with the network in evaluation mode; whatever it raises ends the training.
+    Returns
+    -------
+    list of Epoch
+        The metrics of each epoch.
+
+    Examples
+    --------
+    >>> import macs
+    >>> train = macs.data.load("digits", "train").split(64)[0]
+    >>> outliers = macs.data.load("digits-outliers", "train").split(64)[0]
+    >>> net = macs.nets.build("wrn-10-1", classes=8)
+    >>> recipe = macs.Recipe(epochs=1, batch_in=32, batch_out=32, margin=0.5)
+    >>> len(macs.finetune(net, train, outliers, method="macs", recipe=recipe, progress=False))
+    1
     """
     recipe = recipe or Recipe()
     if isinstance(method, str):
