@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
 from macs.core.files import kind_of, user_path
+from macs.core.registry import users_code
 from macs.data.imageset import ImageSet, as_array, numbers_as_names, require_images, whole_numbers
 from macs.data.pixels import Joined, Resized
 from macs.data.preparation import Preparation
@@ -79,14 +80,29 @@ def loaded_sets(
     loader: Any, what: str, preparation: Preparation | None = None, *, labelled: bool = True
 ) -> Iterator[ImageSet]:
     """The batches of a loader as sets, one at a time; a single set if torch cannot make batches of its pictures."""
-    if _holds_pictures(loader):
+    with users_code(f"The DataLoader of the {what} fails"):
+        pictures = _holds_pictures(loader)
+    if pictures:
         whole = ImageSet.from_dataset(loader.dataset, labelled=labelled, preparation=_required(preparation, what))
         yield whole.subset(list(loader.sampler))
         return
-    for batch in loader:
+    for batch in _batches(loader, what):
         images, labels = parts_of(batch)
         made = to_images(images, what, preparation, labelled=False)
         yield _labelled(made, labels, what) if labelled else made
+
+
+def _batches(loader: Any, what: str) -> Iterator[Any]:
+    """The batches of a loader; whatever its own code raises becomes a MacsError."""
+    failed, end = f"The DataLoader of the {what} fails", object()
+    with users_code(failed):
+        batches = iter(loader)
+    while True:
+        with users_code(failed):
+            batch = next(batches, end)
+        if batch is end:
+            return
+        yield batch
 
 
 def parts_of(batch: Any) -> tuple[Any, Any]:
@@ -126,7 +142,9 @@ def pixels_from(images: Any, what: str) -> NDArray[np.uint8]:
     if floating:
         stack = _from_floats(stack, what)
     pixels: NDArray[np.uint8] = stack
-    return np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)) if first and (tensor or floating or not last) else pixels
+    if first and (tensor or floating or not last):
+        pixels = np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
+    return pixels
 
 
 def _from_floats(stack: NDArray[Any], what: str) -> NDArray[np.uint8]:
@@ -134,7 +152,8 @@ def _from_floats(stack: NDArray[Any], what: str) -> NDArray[np.uint8]:
     if not (low >= -OVERSHOOT and high <= 1 + OVERSHOOT):
         hint = "divide them by 255, or give uint8" if low >= 0 else "leave out Normalize, which the network does itself"
         raise MacsError(f"The {what} are float pixels from {low:.3g} to {high:.3g}, but must be in [0, 1]; {hint}.")
-    return np.rint(np.clip(stack, 0, 1) * 255).astype(np.uint8)
+    levels: NDArray[np.uint8] = np.rint(np.clip(stack, 0, 1) * 255).astype(np.uint8)
+    return levels
 
 
 def _of_array(pixels: NDArray[np.uint8], what: str, preparation: Preparation | None) -> ImageSet:

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
 from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
 
 import macs
 from macs.core.errors import MacsError
@@ -66,7 +68,9 @@ def test_it_predicts_arrays_and_sets_as_a_detector_does(
     exported: Path, detector: Detector, validation: ImageSet
 ) -> None:
     runtime = Runtime(exported)
-    for images in (validation, noise(3, seed=1, size=24).pixels[:], noise(1, seed=2).pixels[:][0]):
+    tensor = torch.from_numpy(noise(3, seed=1).pixels[:]).permute(0, 3, 1, 2) / 255
+    loader = DataLoader(TensorDataset(tensor), batch_size=2)
+    for images in (validation, noise(3, seed=1, size=24).pixels[:], noise(1, seed=2).pixels[:][0], tensor, loader):
         ours, theirs = detector.predict(images), runtime.predict(images)
         np.testing.assert_array_equal(theirs.labels, ours.labels)
         np.testing.assert_allclose(theirs.confidences, ours.confidences, rtol=1e-4)

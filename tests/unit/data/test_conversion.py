@@ -152,6 +152,25 @@ def test_pictures_need_a_preparation() -> None:
             to_images(given, "images")
 
 
+def test_a_dataset_that_fails_is_named() -> None:
+    class Broken(Streamed):
+        def __iter__(self) -> Any:
+            yield PAIRS[0]
+            raise OSError("the disk is gone")
+
+    with pytest.raises(MacsError, match=r"^The DataLoader of the images fails: OSError: the disk is gone\.$"):
+        to_images(loader(Broken()), "images", SIZE)
+
+
+def test_a_loader_may_shuffle_where_labels_go_with_images() -> None:
+    for given in (PAIRS, list(zip(PICTURES, LABELS.tolist(), strict=True))):
+        torch.manual_seed(1)
+        made = to_images(loader(given, batch_size=4, shuffle=True), "images", SIZE)
+        order = [int(np.flatnonzero((image == PIXELS).all(axis=(1, 2, 3)))[0]) for image in made.pixels[:]]
+        assert sorted(order) == list(range(6)) != order and made.labels is not None
+        np.testing.assert_array_equal(made.labels, LABELS[order])
+
+
 def test_two_batches_are_not_images_and_labels() -> None:
     batch, labels = parts_of([FIRST, FIRST])
     assert len(batch) == 2 and labels is None
