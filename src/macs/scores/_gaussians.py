@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from macs.core.errors import MacsError
+from macs.scores._means import class_means
 
 # Directions whose variance is a smaller share of the largest one are left out, as in a pseudo-inverse: there, the
 # rounding of float32 features is larger than their spread.
@@ -34,7 +35,7 @@ def fit_gaussians(features: Tensor, labels: Tensor) -> Gaussians:
     """
     wide = features.cpu().double()  # sums of squares, and not every GPU has float64
     classes, member = labels.cpu().unique(return_inverse=True)
-    means = wide.new_zeros(len(classes), wide.shape[1]).index_add_(0, member, wide) / member.bincount()[:, None]
+    means = class_means(wide, member, len(classes))
     deviations = wide - means[member]
     variances, axes = torch.linalg.eigh(deviations.T @ deviations / len(wide))
     kept = variances > FLAT * variances[-1]

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -22,8 +21,8 @@ from torch.nn.functional import normalize
 from macs.core.settings import Span
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
+from macs.scores._banks import drawn
 
-SEED = 0
 ROUNDS = 10  # of k-means: the bank has to cover the features well, for which the best clusters are not needed
 ROWS = 4096  # points that are compared with all centres at a time
 
@@ -42,8 +41,7 @@ class KNN(Score):
         points = normalize(known.features)
         if not 0 < self.bank < len(points):
             return {"vectors": points}
-        chosen = np.random.default_rng(SEED).choice(len(points), self.bank, replace=False)
-        bank = points[torch.from_numpy(np.sort(chosen)).to(points.device)]
+        bank = points[drawn(points, self.bank)]
         return {"vectors": clustered(points, bank) if self.reduce == "kmeans" else bank}
 
     def confidence(self, outputs: Outputs) -> Tensor:

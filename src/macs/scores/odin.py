@@ -23,8 +23,7 @@ from macs import nets
 from macs.core.settings import Span
 from macs.inference import Outputs
 from macs.scores import Score, score
-
-ROWS = 64  # images per pass: a gradient needs the activations of all layers at once
+from macs.scores._gradients import ROWS, tracked
 
 
 @score("odin")
@@ -43,10 +42,9 @@ class ODIN(Score):
             return self._log_softmax(net, moved).exp()
 
     def _slope(self, net: nn.Module, pixels: Tensor) -> Tensor:
-        """grad_x log S_y(x; T) for all images at once: in evaluation mode, outputs do not depend on other images."""
-        with torch.inference_mode(False), torch.enable_grad():
-            pixels = pixels.clone().requires_grad_()
-            return torch.autograd.grad(self._log_softmax(net, pixels).sum(), pixels)[0]
+        """grad_x log S_y(x; T)."""
+        with tracked(pixels) as inputs:
+            return torch.autograd.grad(self._log_softmax(net, inputs).sum(), inputs)[0]
 
     def _log_softmax(self, net: nn.Module, pixels: Tensor) -> Tensor:
         """log max_k S_k(x; T), one per image."""
