@@ -87,7 +87,13 @@ def fit_all(
         known = training() if score.needs("training images") else layer()
         if not score.needs("held-out images"):
             return known
-        return replace(known, held_out=with_held_out().held_out, held_out_source=with_held_out().held_out_source)
+        other = with_held_out()
+        return replace(
+            known,
+            held_out=other.held_out,
+            held_out_source=other.held_out_source,
+            held_out_images=other.held_out_images,
+        )
 
     ready, left_out = {}, {}
     source, count, out_source, out_count = "", 0, "", 0
@@ -143,6 +149,7 @@ def know(
             negative=negative_share(outputs.features),
             labels=None if images.labels is None else torch.from_numpy(images.labels).to(outputs.logits.device),
             source=train.name,
+            images=images,
         )
     return known if held_out is None else _holding_out(known, net, held_out, seed, precision, progress)
 
@@ -153,8 +160,9 @@ def _drawn(images: ImageSet, limit: int, seed: int) -> ImageSet:
 
 
 def _holding_out(known: Known, net: nn.Module, images: ImageSet, seed: int, precision: str, progress: bool) -> Known:
-    outputs = _outputs(net, _drawn(images, MOST, seed), precision, progress)
-    return replace(known, held_out=outputs, held_out_source=images.name)
+    drawn = nets.prepared_for(net, _drawn(images, MOST, seed))
+    outputs = _outputs(net, drawn, precision, progress)
+    return replace(known, held_out=outputs, held_out_source=images.name, held_out_images=drawn)
 
 
 def _outputs(net: nn.Module, images: ImageSet, precision: str, progress: bool) -> Outputs:
@@ -192,6 +200,7 @@ def last_layer(net: nn.Module, images: ImageSet) -> Known:
         weight=weight,
         bias=weight.new_zeros(len(weight)) if head.bias is None else head.bias.detach().float().clone(),
         network=nets.weights_hash(net),
+        net=net,
     )
 
 

@@ -13,6 +13,7 @@ from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.registry import Registry, users_code
 from macs.core.settings import check
+from macs.data import ImageSet
 from macs.inference import Outputs
 
 SIGNED = 0.25  # a larger share of negative features is more than smooth activations such as GELU leave behind
@@ -38,6 +39,9 @@ class Known:
     network: str = ""  # hash of the network's weights; a score that is fitted to it is for this network only
     held_out: Outputs | None = None  # the network's outputs for ID images that are not among the N
     held_out_source: str = ""  # name of these images
+    net: nn.Module | None = None  # the network, for scores that run it again
+    images: ImageSet | None = None  # the N images
+    held_out_images: ImageSet | None = None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -53,6 +57,8 @@ class Known:
             labels=None if self.labels is None else self.labels[rest],
             held_out=Outputs(self.logits[out], self.features[out]),
             held_out_source=self.source,
+            images=None if self.images is None else self.images.subset(rest.numpy()),
+            held_out_images=None if self.images is None else self.images.subset(out.numpy()),
         )
 
     def detached(self) -> "Known":
@@ -82,6 +88,9 @@ class Score(nn.Module):
 
     fitted_to: ClassVar[Need] = "nothing"
     """What it has to be fitted to first; any images will do to find the last layer."""
+
+    labelled: ClassVar[bool] = False
+    """Whether the training images that it is fitted to must have labels."""
 
     if_signed: ClassVar[Literal["apply", "warn", "refuse"]] = "apply"
     """What to do if many features are negative: nothing; warn, if its authors assume features that are never negative,
@@ -118,6 +127,8 @@ class Score(nn.Module):
                 f"{type(self).__name__} is fitted to ID training images, but there are none; give them as `train`, "
                 "or choose a score that needs none."
             )
+        if self.labelled and known.labels is None:
+            raise MacsError(f"{type(self).__name__} is fitted class by class, but the training images have no labels.")
         self._check_signs(known)
         with blamed(self):
             learnt = self.learn(known.detached())
