@@ -98,9 +98,10 @@ def evaluate(
     size
         Edge of the square images, in pixels [default: that of the run or the checkpoint, else 32].
     score
-        Confidence: msp, energy, knn, ... (docs/scores.md), a sum such as msp+vim, several of them, or all, which
-        leaves out odin, since it takes four times as long, unless it is named beside all [default: the score of the
-        run's method, else msp]. A setting, such as --score.k 10, goes to the scores that have it.
+        Confidence: msp, energy, knn, ... (docs/scores.md), a sum such as msp+vim, several of them, or all, which leaves
+        out odin, adascale-a and adascale-l, since each takes a gradient per image, unless they are named beside all
+        [default: the score of the run's method, else msp]. A setting, such as --score.k 10, goes to the scores that
+        have it.
     metrics
         Columns of the tables, by the names in the JSON output; one of your own is module:name
         [default: auroc aupr fpr95 aupr_id fpr95_id].
@@ -173,7 +174,7 @@ def evaluate(
     quick = [name for name in scores.available() if name not in slow]
     names = [name for entry in named for name in (quick if entry == "all" else [entry])]
     if "all" in named and slow:
-        tell(f"all leaves out {', '.join(slow)}, which takes a gradient per image; name it beside all to include it.")
+        tell(f"all leaves out {', '.join(slow)}, since a gradient per image takes long; name what you want beside all.")
     scorers = scores.get_all(names, settings or {})  # report a wrong name before anything slow
     network = trained.network_for(test)
     outliers = None if public is not None else trained.outliers(data)

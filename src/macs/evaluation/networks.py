@@ -16,7 +16,7 @@ from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.protocol import Protocol, check_fit_images
 from macs.evaluation.results import Evaluation, Ranking
 from macs.metrics import FprRule
-from macs.scores import LIMIT, Score, Train, ask_all, available, fit_all, get
+from macs.scores import LIMIT, Combined, Score, Train, ask_all, available, fit_all, get
 
 
 def evaluate(
@@ -107,7 +107,7 @@ def evaluate_scores(
     precision: str = "auto",
     progress: bool = True,
 ) -> Ranking:
-    """Like `evaluate`, for several scores (None: all), from one pass over each set; ODIN needs passes of its own.
+    """Like `evaluate`, for several scores (None: all), from one pass over each set; ODIN and AdaSCALE need more.
 
     A score that cannot be computed is left out, with the reason; if none can be computed, that is an error.
     """
@@ -147,8 +147,14 @@ def evaluate_scores(
         fitted=[name for name, score in fit.scores.items() if score.needs("training images")],
         held_out=fit.held_out,
         held_out_images=fit.held_out_images,
-        standardised=[name for name, score in fit.scores.items() if score.needs("held-out images")],
+        standardised=[name for name, score in fit.scores.items() if isinstance(score, Combined)],
+        fitted_held_out=[name for name, score in fit.scores.items() if _only_held_out(score)],
     )
+
+
+def _only_held_out(score: Score) -> bool:
+    """Whether a single score is fitted to held-out images."""
+    return score.needs("held-out images") and not isinstance(score, Combined)
 
 
 def by_name(scores: Sequence[str | Score]) -> dict[str, Score]:

@@ -108,9 +108,10 @@ class Ranking(Printable):
     train: str  # name of the ID training images that scores were fitted to; empty if none was
     train_images: int
     fitted: list[str]  # the scores that were fitted to them
-    held_out: str = ""  # the ID images that sums of scores are standardised on; empty where there is no sum
+    held_out: str = ""  # the ID images that sums are standardised on, and some scores are fitted to; empty if none is
     held_out_images: int = 0
     standardised: list[str] = field(default_factory=list)  # the sums
+    fitted_held_out: list[str] = field(default_factory=list)  # the single scores that were fitted to held-out images
 
     def __getitem__(self, score: str) -> Evaluation:
         return {evaluation.score: evaluation for evaluation in self.evaluations}[score]
@@ -125,6 +126,11 @@ class Ranking(Printable):
             "id": first.as_dict()["id"],
             "fitted": {"train": self.train, "images": self.train_images, "scores": self.fitted},
             "standardised": {"held_out": self.held_out, "images": self.held_out_images, "scores": self.standardised},
+            "fitted_held_out": {
+                "held_out": self.held_out,
+                "images": self.held_out_images,
+                "scores": self.fitted_held_out,
+            },
             "scores": {name: {"ood": value["ood"], "mean": value["mean"]} for name, value in results.items()},
             "left_out": self.left_out,
         }

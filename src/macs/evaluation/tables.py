@@ -67,6 +67,9 @@ def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> R
     if ranking.standardised:
         images = f"{ranking.held_out_images:,} images of {ranking.held_out} that its parts are not fitted to"
         notes.append(escape(f"Each sum is standardised on {images}: {', '.join(ranking.standardised)}."))
+    if ranking.fitted_held_out:
+        images = f"{ranking.held_out_images:,} held-out images of {ranking.held_out}"
+        notes.append(escape(f"Fitted to {images}: {', '.join(ranking.fitted_held_out)}."))
     notes += [escape(f"{name} is left out: {reason}") for name, reason in ranking.left_out.items()]
     sizes = ", ".join(f"{result.name} {result.images:,}" for result in best.sets)
     return Group(

@@ -187,7 +187,7 @@ def test_all_scores_share_one_pass(train: ImageSet, known_test: ImageSet, sets: 
     net = learner()
     passed = []
     net.register_forward_pre_hook(lambda module, inputs: passed.append(len(inputs[0])))
-    names = [name for name in scores.available() if name != "odin"]
+    names = [name for name in scores.available() if scores.get(name).reads != "pixels"]
     evaluate_scores(net, known_test, sets, names, train=train, progress=False)
     looks = 4 * 8  # a few images twice each time that the last layer is looked for
     assert sum(passed) == len(train) + len(known_test) + sum(map(len, sets.values())) + looks
@@ -260,9 +260,10 @@ def test_the_command_ranks_scores(on_disk: Path, capsys: pytest.CaptureFixture[s
     network = ["--net", "wrn-10-1", "--checkpoint", on_disk / "net.safetensors", "--ood", on_disk / "unknown.npy"]
     run("evaluate", *network, "--id", on_disk / "mine", "--score", "all", "--json")
     captured = capsys.readouterr()
-    assert "all leaves out odin, which takes a gradient per image; name it beside all to include it.\n" in captured.err
+    slow = ["adascale-a", "adascale-l", "odin"]
+    assert f"all leaves out {', '.join(slow)}, since a gradient per image takes long;" in captured.err
     value = json.loads(captured.out)
-    assert sorted(value["scores"]) == [name for name in scores.available() if name != "odin"]
+    assert sorted(value["scores"]) == [name for name in scores.available() if name not in slow]
     assert value["fitted"]["images"] == 90 and value["net"] == "wrn-10-1"
 
     run("evaluate", *network, "--id", on_disk / "mine", "--score", "msp", "knn", "--fit-images", 9)
@@ -281,10 +282,11 @@ def test_the_command_standardises_sums_on_the_val_split_where_there_is_one(
         value: dict[str, Any] = json.loads(capsys.readouterr().out)
         return value
 
-    value = told("all", "odin", "msp+vim")
+    value = told("all", "odin", "adascale-a", "adascale-l", "msp+vim")
     assert sorted(value["scores"]) == sorted([*scores.available(), "msp+vim"]) and value["fitted"]["images"] == 90
     expected = {"held_out": str(on_disk / "mine"), "images": 22, "scores": ["msp+vim"]}
     assert value["standardised"] == expected  # a quarter of the 90
+    assert value["fitted_held_out"] == expected | {"scores": ["adascale-a", "adascale-l"]}
     shutil.copytree(on_disk / "mine" / "test", on_disk / "mine" / "val")
     assert told("msp", "msp+energy")["standardised"] == expected | {"images": 20, "scores": ["msp+energy"]}
 
