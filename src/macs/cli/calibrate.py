@@ -26,6 +26,7 @@ def calibrate(
     fit_on: str | None = None,
     fit_images: Whole = 10_000,
     choose_on: Names = None,
+    max_cost: float | None = None,
     net: str | None = None,
     checkpoint: Path | None = None,
     normalisation: str | None = None,
@@ -65,9 +66,10 @@ def calibrate(
     outliers
         Sets of unknown images (their val split, else test); the share of each that would pass as ID is printed.
     score
-        Confidence: any score of docs/scores.md except odin, a sum such as msp+vim, or auto, which chooses a score on
-        held-out images [default: the score of the run's method, else msp]; settings are given as --score.k 10. For a
-        sum and for auto, a quarter of the images, at most 1,000, is held out and takes no part in the calibration.
+        Confidence: any score of docs/scores.md except odin and adascale, a sum such as msp+vim, or auto, which chooses
+        a score on held-out images [default: the score of the run's method, else msp]. A setting is given like this:
+        --score.k 10. For a sum and for auto, a quarter of the images, at most 1,000, is held out and takes no part in
+        the calibration.
     fit_on
         ID training images, for a score that is fitted to such images: a name, a folder with or without a train folder
         inside, or a .npy file [default: the images that the run was trained on].
@@ -76,6 +78,9 @@ def calibrate(
     choose_on
         For --score auto: sets of unknown images to choose on, in addition to those that macs makes itself: a dataset
         with a val split, a folder, or a .npy file; never those to test on.
+    max_cost
+        For --score auto: the time that a score may take per image, in microseconds, beyond the network's own pass, as
+        measured on this machine; scores that take longer are no candidates [default: no limit].
     net
         Network of the checkpoint.
     checkpoint
@@ -107,6 +112,7 @@ def calibrate(
             fit_on=fit_on,
             fit_images=fit_images,
             choose_on=choose_on or (),
+            max_cost=max_cost,
             net=net,
             checkpoint=checkpoint,
             normalisation=normalisation,

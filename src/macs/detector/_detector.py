@@ -48,6 +48,7 @@ class Auto(Score):
     fitted_to = "held-out images"
     reads = "features"
     candidates: Mapping[str, Score] | None = None
+    max_cost: float | None = None  # microseconds per image beyond the network's own pass
 
     def __post_init__(self) -> None:
         nn.Module.__init__(self)
@@ -225,6 +226,7 @@ class Detector(Judge):
         unknown: Mapping[str, Images] | None = None,
         candidates: Mapping[str, Score] | None = None,
         *,
+        max_cost: float | None = None,
         images: int = scores.LIMIT,
         seed: int = 0,
         progress: bool = False,
@@ -244,6 +246,8 @@ class Detector(Judge):
             Sets of unknown images to choose on, in addition to those that macs makes itself; never those to test on.
         candidates
             The scores to compare, by name.
+        max_cost
+            Leave out scores that take more microseconds per image than this, beyond the network's own pass.
         images, seed, progress
             As in `fit`.
 
@@ -261,7 +265,7 @@ class Detector(Judge):
         >>> detector.choice.score in two
         True
         """
-        auto = replace(self, score=Auto(candidates), calibration=None, reference=None)
+        auto = replace(self, score=Auto(candidates, max_cost), calibration=None, reference=None)
         held_out = self._images(held_out, HELD_OUT)
         return self._become(auto.fit(train, held_out, unknown=unknown, images=images, seed=seed, progress=progress))
 
@@ -394,9 +398,8 @@ class Detector(Judge):
             assert held_out is not None
             held_out = nets.prepared_for(self.net, held_out)  # kinds of unknown images are made of these
             candidates = scores.get_all(candidate_names(), {}) if score.candidates is None else score.candidates
-            score, choice = choose(
-                self.net, train, held_out, fitting.unknown, candidates, images=fitting.images, **options
-            )
+            options |= {"max_cost": score.max_cost, "images": fitting.images}
+            score, choice = choose(self.net, train, held_out, fitting.unknown, candidates, **options)
         else:
             score = score.fit(scores.know(self.net, train, held_out, limit=fitting.images, **options))
         done = replace(self, score=score, calibration=None, reference=None, choice=choice)

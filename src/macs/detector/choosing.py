@@ -10,6 +10,11 @@ wins, unless a cheaper candidate is equivalent to it:
 
 Fewer than 100 held-out images cannot show that two candidates are equivalent, so the best mean rank wins.
 
+A candidate may be excluded before all this because it is too slow. Its time per image, beyond the network's own pass,
+is the shortest of several passes over the outputs for some held-out images, divided by their number, with the device
+and the threads of this process. Times differ between machines and runs, so they are measured only if there is a limit,
+and have no other part in the choice.
+
 The reasons for this rule, whose numbers were set without measuring any test set:
 
 - A detector that keeps 95% of ID images lets exactly that share pass; other metrics average over thresholds that it
@@ -25,7 +30,9 @@ The reasons for this rule, whose numbers were set without measuring any test set
   however many images there are.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -35,6 +42,7 @@ from numpy.typing import NDArray
 
 from macs.core.console import warn
 from macs.core.errors import MacsError
+from macs.core.settings import Span
 from macs.data import ImageSet
 from macs.data.unknowns import unknowns_for
 from macs.metrics import OODMetrics, ood_metrics
@@ -42,6 +50,7 @@ from macs.metrics import OODMetrics, ood_metrics
 if TYPE_CHECKING:
     from torch import nn
 
+    from macs.inference import Outputs
     from macs.scores import Score
 
 AUTO = "auto"  # in place of a score's name: the score that is chosen
@@ -50,6 +59,7 @@ TOLERANCE = 0.5  # ranks
 MORE_PASS = 0.02  # share of unknown images that an equivalent score may let pass in addition
 DRAWS, SURE = 500, 0.95  # bootstrap draws, and the share of them in which this has to hold
 ENOUGH = 100  # held-out images; fewer cannot show that scores are equivalent
+TIMED, PASSES = 256, 5  # held-out images that scores are timed on, and passes over them
 
 Pair = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 
@@ -114,12 +124,16 @@ def choose(
     unknown: Mapping[str, ImageSet],
     candidates: "Mapping[str, Score]",
     *,
+    max_cost: float | None = None,
     images: int,
     seed: int,
     precision: str,
     progress: bool,
 ) -> "tuple[Score, Choice]":
-    """The chosen score, fitted, and the record of the choice; each set passes through the network once."""
+    """The chosen score, fitted, and the record of the choice; all candidates share one pass over each set.
+
+    Candidates that take more than `max_cost` microseconds per image are left out.
+    """
     from macs import scores
 
     @cache
@@ -138,6 +152,9 @@ def choose(
             fitted[name] = score if score.fitted else score.fit(known())
         except MacsError as error:
             left_out[name] = str(error)
+    if max_cost is not None:
+        left_out |= too_slow(net, held_out, fitted, allowed_cost(max_cost), precision)
+        fitted = {name: score for name, score in fitted.items() if name not in left_out}
     answers = []
     for image_set in (held_out, *kinds.values()):
         by_score, failed = scores.ask_all(net, image_set, fitted, precision, progress)
@@ -236,3 +253,46 @@ def equivalent(known: Pair, unknown: Sequence[Pair], seed: int = 0) -> bool:
 def cost(score: "Score") -> tuple[bool, int]:
     """Whether a score needs more than the logits, then how many numbers it stores."""
     return score.reads != "logits", sum(buffer.numel() for buffer in score.buffers())
+
+
+def allowed_cost(microseconds: float) -> float:
+    """The time that a score may take per image, or an error if it is no such number."""
+    return Span(0, 10**9, open="least").hold("The microseconds that a score may take per image", microseconds)
+
+
+def too_slow(
+    net: "nn.Module", held_out: ImageSet, fitted: "Mapping[str, Score]", max_cost: float, precision: str
+) -> dict[str, str]:
+    """The scores that take more than `max_cost` microseconds per image, with the reason; an error if all do."""
+    from macs.inference import outputs_of
+
+    features = any(score.reads == "features" for score in fitted.values())
+    some = held_out.subset(range(min(TIMED, len(held_out))))
+    outputs = next(outputs_of(net, some, features=features, precision=precision))
+    times = {}
+    for name, score in fitted.items():
+        with suppress(MacsError):  # a score that fails is left out for that, when all images are scored
+            times[name] = microseconds(score, outputs)
+    if times and (fastest := min(times, key=times.__getitem__)) and times[fastest] > max_cost:
+        raise MacsError(
+            f"No score takes at most {max_cost:,.6g} microseconds per image beyond the network's own pass; {fastest}, "
+            f"the fastest, takes {times[fastest]:,.2g}; allow more."
+        )
+    return {
+        name: f"it takes {taken:,.1f} microseconds per image, and {max_cost:,.6g} are allowed."
+        for name, taken in times.items()
+        if taken > max_cost
+    }
+
+
+def microseconds(score: "Score", outputs: "Outputs") -> float:
+    """The time that a score takes per image: the shortest of several passes, which other programs disturb least."""
+    from macs.scores import answer
+
+    def timed() -> float:
+        begin = time.perf_counter()
+        answer(score, outputs)  # with its copy to the CPU, which waits for a GPU
+        return time.perf_counter() - begin
+
+    answer(score, outputs)  # the first pass allocates
+    return 1e6 * min(timed() for _ in range(PASSES)) / len(outputs)

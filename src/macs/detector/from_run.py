@@ -14,7 +14,7 @@ from macs.data import ImageSet, Preparation, load
 from macs.data.fitness import few, refuse_seen, same_classes
 from macs.data.loading import Place, load_unseen
 from macs.detector.calibration import share_to_keep
-from macs.detector.choosing import AUTO, candidate_names
+from macs.detector.choosing import AUTO, allowed_cost, candidate_names
 from macs.training.trained import Trained, open_trained
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def detector_from_run(
     fit_on: str | None = None,
     fit_images: int = 10_000,
     choose_on: Sequence[str] = (),
+    max_cost: float | None = None,
     net: str | None = None,
     checkpoint: str | Path | None = None,
     normalisation: str | None = None,
@@ -70,6 +71,10 @@ def detector_from_run(
         raise MacsError(
             "--choose-on is for --score auto; for the share of unknown images that would pass, use --outliers."
         )
+    if max_cost is not None:
+        if not auto:
+            raise MacsError("--max-cost is for --score auto; a score that you name is taken at any cost.")
+        allowed_cost(max_cost)
     candidates = get_all(candidate_names() if auto else [name], settings or {})
     train = None
     if any(candidate.needs("training images") for candidate in candidates.values()):
@@ -86,7 +91,7 @@ def detector_from_run(
     same_classes(validation, known, f"{trained.checkpoint} was trained for")
     network = trained.network(len(known or given or validation.classes) or None)
     record = None if trained.spec is None else trained.spec.as_dict()
-    detector = Detector(network, Auto(candidates) if auto else candidates[name], known or given, record)
+    detector = Detector(network, Auto(candidates, max_cost) if auto else candidates[name], known or given, record)
     if auto or train is not None:
         detector.fit(train, unknown=kinds or None, images=fit_images, progress=progress)
     return detector.calibrate(validation, keep, per_class, unknown, check, progress)

@@ -1,13 +1,16 @@
 """Choosing a score: the rule by hand, the unknown images by loops, the record in the file, errors in a sentence."""
 
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import safetensors
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 import macs
 from command import refused, run
@@ -17,8 +20,10 @@ from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet, unknowns
 from macs.data.unknowns import shuffled, unknowns_for
 from macs.detector import Detector
-from macs.detector.choosing import ENOUGH, SUMS, Pair, best, candidate_names, cost, equivalent, mean_ranks
+from macs.detector.choosing import ENOUGH, SUMS, Pair, best, candidate_names, cost, equivalent, mean_ranks, microseconds
+from macs.inference import Outputs
 from macs.metrics import OODMetrics, ood_metrics
+from macs.scores import Score
 from tiny import STRIPES, noise, stripes
 
 
@@ -130,7 +135,7 @@ def test_logits_are_cheaper_than_features_and_these_than_a_bank(trained: Any, kn
     fitted = [scores.get(name).fit(found) for name in ("msp", "ash", "vim", "knn")]
     costs = [cost(score) for score in fitted]
     assert costs[0] < costs[1] < costs[2] < costs[3]
-    assert set(candidate_names()) == {*scores.available(), *SUMS} - {"odin"}
+    assert set(candidate_names()) == {*scores.available(), *SUMS} - {"odin", "adascale-a", "adascale-l"}
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +214,37 @@ def test_errors(trained: Any, known: ImageSet, validation: ImageSet) -> None:
         Detector(trained, "knn").fit(known, unknown={"noise": noise(9, seed=1)})
 
 
+class Sleeping(Score):
+    """As MSP, but 20 milliseconds for each batch."""
+
+    def confidence(self, outputs: Outputs) -> Tensor:
+        time.sleep(0.02)
+        return outputs.logits.softmax(1).amax(1)
+
+
+def test_the_time_of_a_score_is_per_image() -> None:
+    outputs = Outputs(torch.zeros(50, 3))
+    assert 400 <= microseconds(Sleeping(), outputs) < 4000  # 20 ms for 50 images, and what the system adds
+    assert microseconds(scores.get("msp"), outputs) < 400
+
+
+def test_candidates_that_take_too_long_are_left_out(trained: Any, known: ImageSet, validation: ImageSet) -> None:
+    given = {"msp": scores.get("msp"), "knn": scores.get("knn"), "sleeping": Sleeping()}
+    record = Detector(trained).choose(known, validation, candidates=given, max_cost=150).choice
+    assert record is not None and "sleeping" not in record.candidates and "msp" in record.candidates
+    assert re.fullmatch(
+        r"it takes 2\d\d\.\d microseconds per image, and 150 are allowed\.", record.left_out["sleeping"]
+    )
+    everything = Detector(trained).choose(known, validation, candidates=given, max_cost=1e6).choice
+    unlimited = Detector(trained).choose(known, validation, candidates=given).choice
+    assert everything == unlimited and everything is not None and set(everything.candidates) == set(given)
+    with pytest.raises(MacsError, match="No score takes at most 0.0001 microseconds per image beyond"):
+        Detector(trained).choose(known, validation, candidates=given, max_cost=1e-4)
+    for wrong in (0, -1, float("nan")):
+        with pytest.raises(MacsError, match="microseconds that a score may take per image must be above 0"):
+            Detector(trained).choose(known, validation, candidates=given, max_cost=wrong)
+
+
 @pytest.fixture(scope="module")
 def files(trained: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A checkpoint and images as arrays."""
@@ -244,6 +280,8 @@ def test_the_command_line_holds_images_out_of_the_calibration(files: Any, capsys
     assert "Chosen: " in out and "40 images were held out for auto; they take no part in the calibration." in out
     chosen = Detector.load(files / "d.safetensors")
     assert chosen.choice.unknown[str(files / "unknown.npy")] == 30 and chosen.calibrated.images == 120
+    run(*command(files, "auto", "--fit-on", files / "train.npy", "--max-cost", 100_000))
+    assert not any("microseconds" in why for why in Detector.load(files / "d.safetensors").choice.left_out.values())
     run(*command(files, "auto"))  # without training images
     assert "Without knn: KNN is fitted to ID training images" in capsys.readouterr().out
 
@@ -303,6 +341,8 @@ def test_another_fit_chooses_again(trained: Any, known: ImageSet, validation: Im
 def test_the_command_line_refuses(files: Any, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, words in (
         (command(files, "msp", "--choose-on", files / "unknown.npy"), "--choose-on is for --score auto"),
+        (command(files, "msp", "--max-cost", 3), "--max-cost is for --score auto"),
+        (command(files, "auto", "--max-cost", 0), "must be above 0"),
         (command(files, "auto", "--choose-on", "svhn"), "svhn has train, test but no val split"),
         (command(files, "msp+energy", images="few"), "at least 80 are needed"),
         (command(files, "msp+energy", "--fit-on", files / "train.npy"), "is not fitted to training images"),
