@@ -1,6 +1,7 @@
 """Each score against numbers worked out by hand, and the convention that all of them share."""
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from macs import scores
 from macs.core.errors import MacsError
 from macs.inference import Outputs
+from repository import ROOT
 
 LOGITS = [[2.0, 0.0, -1.0], [0.5, 0.5, 0.5], [-4.0, 1.0, 3.0]]
 
@@ -51,6 +53,12 @@ def test_the_names_and_a_wrong_one() -> None:
     assert all(scores.get(name).reads == "logits" and scores.get(name).fitted for name in BY_HAND)
     with pytest.raises(MacsError, match="did you mean 'maxlogit'"):
         scores.get("maxlogits")
+
+
+def test_every_score_has_a_row_in_the_documentation() -> None:
+    lines = (ROOT / "docs" / "scores.md").read_text(encoding="utf-8").splitlines()
+    first_cells = [line.split("|")[1] for line in lines if line.startswith("| `") and line.count("|") == 6]
+    assert {*scores.available()} <= {name for cell in first_cells for name in re.findall("`([^`]+)`", cell)}
 
 
 def test_each_get_makes_a_new_score() -> None:
