@@ -154,6 +154,7 @@ def quantise(model: "ModelProto", images: ImageSet) -> "ModelProto":
 
     source = onnx.ModelProto()
     source.CopyFrom(model)
+    unshare(source)
     # Until the end the threshold is a constant only: the quantiser's own session would warn of an input as well.
     threshold = next(value for value in source.graph.input if value.name == "threshold")
     source.graph.input.remove(threshold)
@@ -177,6 +178,25 @@ def quantise(model: "ModelProto", images: ImageSet) -> "ModelProto":
     made.graph.input.append(threshold)
     strip(made)
     return made
+
+
+def unshare(model: "ModelProto") -> None:
+    """Give the score copies of the constants that it shares with the network, since the network's become integers.
+
+    The exporter stores equal tensors once, such as the weights of the last layer, which some scores keep as well.
+    """
+    nodes = model.graph.node
+    of_network = {name for node in nodes if not node.name.startswith(SCORE) for name in node.input}
+    copies = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name in of_network}
+    for node in (node for node in nodes if node.name.startswith(SCORE)):
+        for place, name in enumerate(node.input):
+            if name in copies:
+                node.input[place] = f"{SCORE}{name}"
+    used = {name for node in nodes for name in node.input}
+    for name, tensor in copies.items():
+        if f"{SCORE}{name}" in used:
+            model.graph.initializer.add().CopyFrom(tensor)
+            model.graph.initializer[-1].name = f"{SCORE}{name}"
 
 
 def answers(model: "ModelProto", images: ImageSet, progress: bool) -> RankedAnswers:

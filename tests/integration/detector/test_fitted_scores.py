@@ -14,11 +14,14 @@ from torch import nn
 
 from cases import slow
 from dots import Dots
+from macs import scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.detector import Detector
-from macs.detector.runtime import session
+from macs.detector.runtime import Runtime, session
 from tiny import noise, stripes
+
+OTHERS = [name for name in scores.available() if scores.get(name).reads == "features" and name != "vim"]
 
 OUTSIDE = '''
 """Centroid: how near the features lie to the mean of ID training images, in units of a setting."""
@@ -83,7 +86,7 @@ def test_a_score_of_the_users_own_as_one_file(tmp_path: Path) -> None:
         Detector.load(tmp_path / "d.safetensors", score="knn")
 
 
-@pytest.mark.parametrize("name", ["vim", *slow("ash-b")])
+@pytest.mark.parametrize("name", ["vim", *slow(*OTHERS)])
 @pytest.mark.parametrize("ours", [True, *slow(False)])
 def test_the_exported_file_holds_features_buffers_and_score(
     name: str, ours: bool, trained: nn.Module, known: ImageSet, validation: ImageSet, tmp_path: Path
@@ -109,3 +112,19 @@ def test_eight_bits_are_for_the_network_and_not_for_the_score(
     floats = {tensor.name: tensor.dims for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
     (product,) = [node for node in graph.node if node.op_type == "MatMul" and node.name.startswith("score/")]
     assert list(floats[product.input[1]]) == list(detector.score.vectors.T.shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vim", *OTHERS])
+def test_an_int8_file_holds_the_tensors_of_every_score_as_they_are(
+    name: str, trained: nn.Module, known: ImageSet, validation: ImageSet, tmp_path: Path
+) -> None:
+    detector = Detector(trained, name).fit(known).calibrate(validation)
+    cost = detector.export_int8(tmp_path / "d.onnx", stripes(200, seed=12), max_drop=100)
+    held = [onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(tmp_path / "d.onnx").graph.initializer]
+    ordered = {np.sort(tensor, axis=None).tobytes() for tensor in held if tensor.dtype == np.float32}
+    kept = (buffer.numpy() for buffer in detector.score.buffers() if buffer.is_floating_point())
+    for buffer in (buffer for buffer in kept if buffer.size > 1):
+        assert np.sort(buffer, axis=None).tobytes() in ordered  # perhaps transposed
+    found = Runtime(tmp_path / "d.onnx").predict(validation)
+    assert np.isfinite(found.confidences).all() and cost.accuracy.drop < 5
