@@ -59,7 +59,7 @@ def reproduce(
 
         macs reproduce all                             # rehearse on embedded digits
         macs reproduce table1 --scale full --dry-run   # how long the paper's protocol takes
-        macs reproduce table1 --scale lab --ids cifar10 --rows oe macs --checkpoint wrn.pt --seeds 0 1 2
+        macs reproduce table1 --scale lab --ids cifar10 --rows oe macs
         macs reproduce study                           # our own comparison of methods, from its stored results
 
     Parameters
