@@ -17,6 +17,7 @@ from macs.methods import Batch
 from macs.methods.divoe import DiversifiedOutlierExposure
 from macs.methods.energy import EnergyBounded
 from macs.methods.energy_oe import EnergyWithExposure
+from macs.methods.logitnorm import LogitNorm
 from macs.methods.macs import MarginBoundedConfidence
 from macs.methods.mcd import ConfidenceDifference
 from macs.methods.mixoe import MixtureOutlierExposure, cutmix
@@ -57,7 +58,7 @@ def test_the_files_are_the_methods() -> None:
     assert (
         methods.available()
         == sorted(METHODS)
-        == ["aoe", "dal", "divoe", "energy", "energy-oe", "macs", "mcd", "mixoe", "msp", "oe", "oecc"]
+        == ["aoe", "dal", "divoe", "energy", "energy-oe", "logitnorm", "macs", "mcd", "mixoe", "msp", "oe", "oecc"]
     )
 
 
@@ -130,6 +131,21 @@ def test_energy_with_exposure_is_the_sum_of_both() -> None:
     )
     assert both.item() == pytest.approx((energy + exposed - cross_entropy(logits_in, labels)).item(), rel=1e-6)
     assert (EnergyWithExposure().score, EnergyBounded().score) == ("msp", "energy")
+
+
+@pytest.mark.parametrize("temperature", [0.04, 1.0])
+def test_logitnorm_is_its_equation_and_ignores_the_size_of_logits(temperature: float) -> None:
+    torch.manual_seed(3)
+    logits, labels = torch.randn(5, 4).double(), torch.randint(4, (5,))
+    terms = []
+    for row, label in zip(logits.tolist(), labels.tolist(), strict=True):
+        norm = math.sqrt(sum(value**2 for value in row)) + 1e-7
+        scaled = [value / norm / temperature for value in row]
+        terms.append(math.log(sum(math.exp(value) for value in scaled)) - scaled[label])
+    method = LogitNorm(temperature)
+    assert method.loss(logits, labels, logits[:0]).item() == pytest.approx(sum(terms) / 5, rel=1e-12)
+    assert method.loss(9 * logits, labels, logits[:0]).item() == pytest.approx(sum(terms) / 5, rel=1e-5)
+    assert not method.needs_outliers
 
 
 def test_only_the_hinge_pushes_a_pair_whose_outlier_is_more_confident() -> None:
