@@ -36,7 +36,7 @@ def main(outliers: str, weights: str, out: str) -> None:
     make_importable()
     import timm
     from safetensors.torch import load_file
-    from timm.data import ImageNetInfo
+    from timm.data.imagenet_info import ImageNetInfo
 
     info = ImageNetInfo()
     names = [info.index_to_description(index).lower() for index in range(1000)]

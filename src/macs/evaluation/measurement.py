@@ -20,7 +20,7 @@ from macs.data.fingerprint import same_pixels
 from macs.data.imageset import require_images, require_sets
 from macs.evaluation.protocol import Protocol, drawn_accuracies, drawn_metrics
 from macs.evaluation.results import Evaluation, SetResult
-from macs.metrics import ood_metrics
+from macs.metrics import ood_metrics, risk_coverage
 
 
 def check_sets(test: ImageSet, ood: Mapping[str, ImageSet]) -> None:
@@ -64,4 +64,5 @@ def measure(
             )
             for name, confidences in conf_out.items()
         ],
+        selective=risk_coverage(correct, conf_in),
     )

@@ -8,10 +8,12 @@ import numpy as np
 
 from macs import metrics
 from macs.evaluation.protocol import Protocol
-from macs.metrics import OODMetrics, mean_and_error
+from macs.metrics import OODMetrics, RiskCoverage, mean_and_error
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+COVERAGES = (0.95, 0.9, 0.8, 0.5)  # shares of the ID images, the most confident ones, whose accuracy is given
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Evaluation(Printable):
     accuracy: float
     draw_accuracies: list[float]
     sets: list[SetResult]
+    selective: RiskCoverage | None = field(default=None, compare=False)  # of the predictions on the ID test images
 
     @property
     def drawn(self) -> int:
@@ -74,6 +77,7 @@ class Evaluation(Printable):
             "conventions": {"confidence": f"{self.score}; higher means ID", **conventions(self)},
             "protocol": asdict(self.protocol),
             "id": {"name": self.id, "images": self.images, "accuracy": self.accuracy},
+            "selective": self._selective(),
             "ood": {
                 result.name: {
                     "images": result.images,
@@ -88,6 +92,12 @@ class Evaluation(Printable):
                 "accuracy": {"mean": accuracy, "error": accuracy_error, "draws": self.draw_accuracies},
             },
         }
+
+    def _selective(self) -> dict[str, Any]:
+        if self.selective is None:
+            return {}
+        kept = {f"{share:g}": self.selective.accuracy_at(share) for share in COVERAGES}
+        return {"aurc": self.selective.aurc, "accuracy_at_coverage": kept}
 
     def table(self, metrics: Sequence[str] | None = None) -> "RenderableType":
         """Both protocols as tables of these metrics, or of the default ones."""
@@ -131,7 +141,9 @@ class Ranking(Printable):
                 "images": self.held_out_images,
                 "scores": self.fitted_held_out,
             },
-            "scores": {name: {"ood": value["ood"], "mean": value["mean"]} for name, value in results.items()},
+            "scores": {
+                name: {key: value[key] for key in ("ood", "mean", "selective")} for name, value in results.items()
+            },
             "left_out": self.left_out,
         }
 

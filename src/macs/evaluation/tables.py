@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from macs.evaluation.results import COVERAGES
 from macs.metrics import Metric, available, mean_and_error, shown
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def evaluation_tables(evaluation: "Evaluation", metrics: Sequence[str] | None = 
     draws.add_row("mean", "", *(with_error(evaluation.draw_means(m.name)) for m in columns))
     return Group(
         f"ID accuracy {percent(evaluation.accuracy)}% (draws: {percent(accuracy[0])} ± {percent(accuracy[1])})",
+        *selective_line(evaluation),
         full,
         draws,
         *conventions(columns),
@@ -46,12 +48,27 @@ def evaluation_tables(evaluation: "Evaluation", metrics: Sequence[str] | None = 
     )
 
 
+def selective_line(evaluation: "Evaluation") -> list[str]:
+    """Say how accurate the most confident predictions are, for those who ask whether an answer is right."""
+    curve = evaluation.selective
+    if curve is None:
+        return []
+    shares = ", ".join(f"{share:.0%}" for share in COVERAGES)
+    accuracies = ", ".join(f"{percent(curve.accuracy_at(share))}%" for share in COVERAGES)
+    return [
+        f"on the most confident {shares} of the ID images: {accuracies}; AURC {percent(curve.aurc)}% (the mean error "
+        "over all such shares, lower is better)"
+    ]
+
+
 def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> RenderableType:
     """One row per score: means over the OOD sets, then one table per metric with a column for each set."""
     columns, best = shown(metrics), ranking.evaluations[0]
-    means = _score_table("Full sets: means over the OOD sets", map(_heading, columns))
+    aurc = ["AURC ↓"] if best.selective else []
+    means = _score_table("Full sets: means over the OOD sets", [*map(_heading, columns), *aurc])
     for evaluation in ranking.evaluations:
-        means.add_row(escape(evaluation.score), *(percent(evaluation.mean(metric.name)) for metric in columns))
+        curve = [percent(evaluation.selective.aurc)] if evaluation.selective else []
+        means.add_row(escape(evaluation.score), *(percent(evaluation.mean(m.name)) for m in columns), *curve)
     names = short_names([result.name for result in best.sets], IN_HEADING)
     tables = []
     for metric in shown(metrics or PER_SET) if len(names) > 1 else ():

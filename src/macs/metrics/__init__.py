@@ -29,12 +29,14 @@ import numpy as np
 from macs.core.errors import MacsError
 from macs.core.registry import Registry, users_code
 from macs.metrics._ranked import FprRule, Ranked, as_array
+from macs.metrics.selective import RiskCoverage, risk_coverage
 
 __all__ = [
     "FprRule",
     "Metric",
     "OODMetrics",
     "Ranked",
+    "RiskCoverage",
     "as_array",
     "available",
     "deviation",
@@ -42,6 +44,7 @@ __all__ = [
     "mean_and_error",
     "metric",
     "ood_metrics",
+    "risk_coverage",
     "shown",
 ]
 
