@@ -54,7 +54,7 @@ def test_a_ranking_finds_its_scores_by_name_and_keeps_their_order(evaluation: An
         ranking["vim"]
     value = json.loads(json.dumps(ranking.as_dict()))
     assert list(value["scores"]) == ["knn", "msp"] and value["left_out"] == {"vim": "no residual"}
-    assert value["scores"]["msp"] == {key: evaluation.as_dict()[key] for key in ("ood", "mean")}
+    assert value["scores"]["msp"] == {key: evaluation.as_dict()[key] for key in ("ood", "mean", "selective")}
     assert value["fitted"] == {"train": "photos", "images": 30, "scores": ["knn"]}
     assert value["id"] == {"name": "photos", "images": 50, "accuracy": 0.75}
 
