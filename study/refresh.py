@@ -5,18 +5,17 @@
 
 from pathlib import Path
 
-from macs.study.document import refreshed
-from macs.study.findings import Findings
-from macs.study.plots import draw
-from macs.study.running import Study
-from macs.study.tables import blocks
+from macs import figures
+from macs.research.study import Study, StudyResults
+from macs.research.study_tables import blocks, draw, refreshed
 
 ROOT = Path(__file__).parents[1]
 
-findings = Findings.of(Study.read(ROOT / "study"))
+results = StudyResults.of(Study.read(ROOT / "study"))
 for document in (ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "study.md"):
     text = document.read_text(encoding="utf-8")
-    document.write_text(refreshed(text, blocks(findings)), encoding="utf-8")
-for file in draw(findings, ROOT / "docs" / "study"):
-    if file.suffix != ".svg":
-        file.unlink()
+    document.write_text(refreshed(text, blocks(results)), encoding="utf-8")
+for name, figure in draw(results).items():
+    for file in figures.save(figure, ROOT / "docs" / "study" / name):
+        if file.suffix != ".svg":
+            file.unlink()

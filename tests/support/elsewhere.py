@@ -11,8 +11,7 @@ import torch
 
 import macs
 from macs import methods, training
-from macs.experiments.cells import Cell, Examination
-from macs.experiments.engine import SerialEngine
+from macs.experiments.cells import Cell, Examination, SerialEngine
 from macs.training.recipe import Recipe
 from macs.training.sources import Held, spec_of
 from macs.training.spec import TrainingSpec

@@ -15,7 +15,7 @@ from macs.core.settings import Span
 from macs.data.stores import is_url
 
 if TYPE_CHECKING:
-    from macs.experiments.engine import Engine
+    from macs.experiments.cells import Engine
     from macs.experiments.mirrors import Mirror
 
 

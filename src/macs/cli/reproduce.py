@@ -113,9 +113,8 @@ def reproduce(
     """
     from importlib.util import find_spec
 
-    from macs.paper.grid import Only, chosen_parts
-    from macs.paper.scales import IDS, NETS, SCALES
-    from macs.paper.setup import Setup
+    from macs.research.paper_grid import IDS, NETS, SCALES, Only, chosen_parts
+    from macs.research.paper_runs import Setup
 
     hardware.use()
     if checkpoint is not None and kind_of(checkpoint := user_path(checkpoint)) not in ("a file", "a folder"):
@@ -142,23 +141,23 @@ def reproduce(
 
     from rich.console import Group
 
-    from macs.experiments.engine import SerialEngine
+    from macs.experiments.cells import SerialEngine
 
     with engine.results(Path("runs/reproduce") / scale if out is None else out) as results:
         changed = replace(base, pretraining=pretraining, finetuning=finetuning, released=as_released)
         setup = Setup(changed, results.folder, data, outliers, val_outliers, checkpoint, normalisation)
         if dry_run:
-            from macs.paper.estimate import plan
+            from macs.research.paper_estimate import plan
 
             estimate = plan(setup, parts, only, seeds)
             return show(estimate, estimate.as_dict(), json)
 
-        from macs.paper.publish import publish
-        from macs.paper.reproduction import reproduce as run
+        from macs.research.paper_publication import publish_parts
+        from macs.research.paper_runs import reproduce as run
 
         runner = engine.make(data, SerialEngine(data, sys.stderr.isatty()), results)
         outcome = run(setup, parts, only, seeds, fpr_rule, engine=runner)
-        written = publish(parts, outcome)
+        written = publish_parts(parts, outcome)
     publications = [replace(each, named=results.named) for each in written]
     failures = {training.name: reason for training, reason in outcome.failures.items()}
     value = {"parts": [publication.as_dict() for publication in publications], "failures": failures}
@@ -177,7 +176,7 @@ def _study(
     json: bool,
 ) -> None:
     """The study from its cells; with a checkpoint, missing cells are computed first."""
-    from macs.study.publish import publish
+    from macs.research.study_tables import publish_study
 
     if len(targets) > 1:
         raise MacsError("The study is reproduced alone; name the paper's tables and figures in another command.")
@@ -186,5 +185,6 @@ def _study(
     if out is not None and is_url(out):
         raise MacsError(f"The study is written to a folder, not to a URL such as {out}; name a folder.")
     cells = None if cells is None else input_folder(cells)
-    publication = publish(output_folder(Path("runs/reproduce/study") if out is None else out), cells, data, checkpoint)
-    show(str(publication), publication.as_dict(), json)
+    folder = output_folder(Path("runs/reproduce/study") if out is None else out)
+    publication = publish_study(folder, cells, data, checkpoint)
+    show(publication, publication.as_dict(), json)

@@ -65,7 +65,7 @@ def sweep(
         Folder to write [default: a folder in runs/ with a descriptive name]; with --engine ray, perhaps a URL.
     """
     from macs.data import load
-    from macs.experiments.engine import SerialEngine
+    from macs.experiments.cells import SerialEngine
     from macs.experiments.margins import check_grid, held_out, usual_margins
     from macs.training.runs import run_name
 

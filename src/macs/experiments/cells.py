@@ -6,28 +6,34 @@
 
 A changed hyper-parameter or changed images make another cell beside the first, and nothing is ever overwritten. A cell
 that was interrupted continues after its last finished epoch, and one more test set costs one pass of a trained network.
+
+Engines train and measure cells; they decide where, and how many at a time. An engine takes the next cell when it has
+room for it and yields results in any order, as they come. A cell that fails stops neither the engine nor other cells.
 """
 
 import copy
 import json
 import logging
+import os
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.core.console import tell
 from macs.core.errors import MacsError, first_line
 from macs.core.files import check_unpacked, write_atomically, write_text
+from macs.core.flock import fcntl
 from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.fingerprint import fingerprint, short_hash
-from macs.experiments.locks import locked
 from macs.metrics import FprRule
 from macs.training.runs import Epoch, RunFolder
 from macs.training.spec import TrainingSpec, differences
@@ -68,10 +74,10 @@ class Result:
 
     def of(self, which: str) -> "Evaluation":
         """The evaluation on `validation`, `test` or `near` images."""
-        evaluation: Evaluation | None = getattr(self, which)
-        if evaluation is None:
+        found: Evaluation | None = getattr(self, which)
+        if found is None:
             raise MacsError("There are no test results here; give test images and OOD sets.")
-        return evaluation
+        return found
 
 
 @dataclass(frozen=True)
@@ -134,24 +140,23 @@ class Cell:
 
     def examine(self, on: Examination, held: "Held", fpr_rule: FprRule = "first", progress: bool = True) -> Result:
         """Measure the finished cell; sets that were scored before need no network."""
-        from macs import methods
-        from macs.evaluation import Protocol, measure
+        from macs import evaluation, methods
 
         score = methods.build(self.spec.method, self.spec.recipe.options).score
         net = cache(lambda: self.net(held))
-        protocol = Protocol(fpr_rule=fpr_rule)
+        protocol = evaluation.Protocol(fpr_rule=fpr_rule)
 
         def scored(images: ImageSet) -> Scored:
             return self._scored(images, score, net, progress)
 
         (correct, known), (_, unknown) = scored(on.val), scored(on.val_outliers)
-        validation = measure(on.val.name, correct, known, {"outliers": unknown}, score, protocol)
+        validation = evaluation.measure(on.val.name, correct, known, {"outliers": unknown}, score, protocol)
         test, near, confidences = None, None, {}
         if on.test is not None and on.ood:
             correct, known = scored(on.test)
             ood, near_ood = ({name: scored(images)[1] for name, images in sets.items()} for sets in (on.ood, on.near))
-            test = measure(on.test.name, correct, known, ood, score, protocol)
-            near = measure(on.test.name, correct, known, near_ood, score, protocol) if near_ood else None
+            test = evaluation.measure(on.test.name, correct, known, ood, score, protocol)
+            near = evaluation.measure(on.test.name, correct, known, near_ood, score, protocol) if near_ood else None
             confidences = {"id": known, **ood, **near_ood}
         return Result(
             validation=validation,
@@ -231,3 +236,90 @@ def _depends_in(file: Path) -> dict[str, Any]:
 def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
     with path.open("wb") as file:  # numpy would add a suffix to a path
         np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+@contextmanager
+def locked(file: Path, waiting: str) -> Iterator[None]:
+    """Hold a lock file; if another process holds it, print `waiting` and wait until that process lets go or ends."""
+    if fcntl is None:  # Windows: nothing keeps two processes apart
+        yield
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell(waiting)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:  # some network file systems have no locks
+            pass
+        yield
+    finally:
+        os.close(handle)  # this releases the lock, as the system does when a process is killed
+
+
+def spread(images: ImageSet, count: int) -> ImageSet:
+    """Return at most `count` images, spread evenly over the set, or all of them if the count is 0."""
+    if not 0 < count < len(images):
+        return images
+    return images.subset(np.linspace(0, len(images) - 1, count).astype(np.int64))
+
+
+def for_all(path: Path) -> bool:
+    """Return whether the path is one file of weights or the folder of one run, not a folder of files ID-NET.pt."""
+    return path.is_file() or (path / "net.safetensors").is_file()
+
+
+def checkpoint_of(path: Path, id: str, net: str) -> Path | None:
+    """Return the weights of one network: the path if it stands for all networks, else its file ID-NET.pt, if any."""
+    if for_all(path):
+        return path
+    files = (path / f"{id}-{net}{suffix}" for suffix in (".pt", ".pth", ".safetensors"))
+    return next((file for file in files if file.is_file()), None)
+
+
+class Done(NamedTuple):
+    """A cell with its result, or with the error that made it fail."""
+
+    cell: Cell
+    result: Result | None
+    error: Exception | None = None
+
+    def value(self) -> Result:
+        """The result; if the cell failed, its error is raised."""
+        if self.result is None:
+            raise self.error or AssertionError("neither a result nor an error")
+        return self.result
+
+
+class Engine(Protocol):
+    def hold(self, held: "Held") -> None:
+        """Use these images and networks where cells name them, instead of those held before."""
+
+    def run(self, cells: Iterable[Cell], on: Examination, fpr_rule: FprRule = "first") -> Iterator[Done]:
+        """Train every cell that is not finished, and measure it."""
+
+
+@dataclass
+class SerialEngine:
+    """One cell after the other, in this process."""
+
+    data: Path | None = None  # root of the datasets that cells name
+    progress: bool = True
+    held: "Held | None" = None
+
+    def hold(self, held: "Held") -> None:
+        self.held = held
+
+    def run(self, cells: Iterable[Cell], on: Examination, fpr_rule: FprRule = "first") -> Iterator[Done]:
+        from macs.training.sources import NOTHING
+
+        held = self.held or NOTHING
+        for cell in cells:
+            try:
+                cell.run(self.data, held, self.progress)
+                done = Done(cell, cell.examine(on, held, fpr_rule, self.progress))
+            except Exception as error:  # one failing cell must not end an experiment that takes days
+                done = Done(cell, None, error)
+            yield done

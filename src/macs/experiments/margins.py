@@ -27,13 +27,11 @@ from rich.table import Table
 from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.files import write_text
-from macs.core.text import csv_cell
 from macs.data import ImageSet, load
 from macs.data.fitness import same_classes
 from macs.data.loading import Place
 from macs.data.preparation import Preparation
-from macs.experiments.cells import Cell, Examination, Result
-from macs.experiments.engine import Engine, SerialEngine
+from macs.experiments.cells import Cell, Engine, Examination, Result, SerialEngine
 from macs.metrics import FprRule, deviation
 from macs.training.recipe import Recipe
 
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
 MARGINS = tuple(step / 10 for step in range(10))
 ENERGY_MARGINS = (1.0, 2.0, 5.0, 10.0, 20.0)  # on energies and log-odds, which have no bound
 METRICS = ("auroc", "aupr", "fpr95", "accuracy")
-Choice = Literal["validation", "test"]
+ChosenOn = Literal["validation", "test"]
 
 
 @dataclass(frozen=True)
@@ -53,15 +51,15 @@ class Point:
     margin: float
     results: tuple[Result, ...]
 
-    def values(self, metric: str, on: Choice) -> list[float]:
+    def values(self, metric: str, on: ChosenOn) -> list[float]:
         """The metric as a share, averaged over OOD sets, one value per seed."""
         evaluations = (result.of(on) for result in self.results)
         return [e.accuracy if metric == "accuracy" else e.mean(metric) for e in evaluations]
 
-    def mean(self, metric: str, on: Choice) -> float:
+    def mean(self, metric: str, on: ChosenOn) -> float:
         return float(np.mean(self.values(metric, on)))
 
-    def spread(self, metric: str, on: Choice) -> float:
+    def spread(self, metric: str, on: ChosenOn) -> float:
         """Standard deviation over seeds; nan for a single one."""
         return deviation(self.values(metric, on))
 
@@ -80,12 +78,12 @@ class Sweep:
     seeds: tuple[int, ...]
     points: tuple[Point, ...]
     chosen: float
-    chosen_by: Choice
+    chosen_by: ChosenOn
     folder: Path
     on: str = "confidence"  # what the margin is put on
 
     @property
-    def measured_on(self) -> tuple[Choice, ...]:
+    def measured_on(self) -> tuple[ChosenOn, ...]:
         return ("validation",) if self.points[0].results[0].test is None else ("validation", "test")
 
     @property
@@ -127,7 +125,7 @@ class Sweep:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         measured = [(on, metric) for on in self.measured_on for metric in METRICS]
-        writer.writerow(["margin", "seed", "mcd", "weights", *(csv_cell(f"{on}_{metric}") for on, metric in measured)])
+        writer.writerow(["margin", "seed", "mcd", "weights", *(f"{on}_{metric}" for on, metric in measured)])
         for point in self.points:
             for index, (seed, result) in enumerate(zip(self.seeds, point.results, strict=True)):
                 values = [point.values(metric, on)[index] for on, metric in measured]
@@ -179,7 +177,7 @@ class Sweep:
             table.add_row(f"{point.margin:g}{mark}", *cells, f"{point.mcd:.3f}")
         return Group(table, *self.notes)
 
-    def _cell(self, point: Point, metric: str, on: Choice) -> str:
+    def _cell(self, point: Point, metric: str, on: ChosenOn) -> str:
         spread = point.spread(metric, on)
         text = f"{100 * point.mean(metric, on):.2f}"
         return text if math.isnan(spread) else f"{text}±{100 * spread:.2f}"
@@ -198,7 +196,7 @@ def sweep(
     seeds: Sequence[int] = (0,),
     method: str = "macs",
     recipe: Recipe | None = None,
-    choose: Choice = "validation",
+    choose: ChosenOn = "validation",
     fpr_rule: FprRule = "first",
     progress: bool = True,
     engine: Engine | None = None,
@@ -264,7 +262,7 @@ def check_grid(base: Recipe, margins: Sequence[float], seeds: Sequence[int]) -> 
     return [replace(base, options=options, margin=margin, seed=seed) for margin in margins for seed in seeds]
 
 
-def chosen_margin(points: Sequence[Point], on: Choice) -> float:
+def chosen_margin(points: Sequence[Point], on: ChosenOn) -> float:
     """The best margin by the means over seeds."""
     return best_margin(
         [point.margin for point in points],

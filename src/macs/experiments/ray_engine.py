@@ -20,8 +20,7 @@ from macs.core.clusters import TRIES, connected, slots
 from macs.core.console import Terminal, show_log
 from macs.core.errors import MacsError, first_line, last_line
 from macs.core.version import __version__
-from macs.experiments.cells import Cell, Examination
-from macs.experiments.engine import Done
+from macs.experiments.cells import Cell, Done, Examination
 from macs.experiments.mirrors import STATE, Mirror, to_read
 from macs.metrics import FprRule
 

@@ -12,8 +12,7 @@ import macs
 from macs import methods, nets, training
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.experiments.cells import Cell, Examination
-from macs.experiments.engine import Done, SerialEngine
+from macs.experiments.cells import Cell, Done, Examination, SerialEngine
 from macs.experiments.margins import sweep
 from macs.metrics import FprRule
 from macs.training.recipe import Recipe

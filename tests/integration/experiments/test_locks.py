@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from elsewhere import start_cell
-from macs.experiments.locks import locked
+from macs.experiments.cells import locked
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from macs.experiments.locks import locked
+from macs.experiments.cells import locked
 with locked(Path(sys.argv[1]), "waiting"):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))

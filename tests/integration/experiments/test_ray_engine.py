@@ -19,8 +19,7 @@ from macs.core.clusters import connected
 from macs.core.errors import MacsError
 from macs.core.version import __version__
 from macs.data import ImageSet
-from macs.experiments.cells import Cell, Examination
-from macs.experiments.engine import SerialEngine
+from macs.experiments.cells import Cell, Examination, SerialEngine
 from macs.experiments.margins import sweep
 from macs.experiments.mirrors import Mirror
 from macs.experiments.ray_engine import RayEngine, Terms, check_machine, outcome, train_and_measure

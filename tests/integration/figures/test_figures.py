@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 from macs import figures
-from macs.paper.plots import paper_boxes
+from macs.research.paper_publication import paper_boxes
 
 
 def test_another_process_and_user_get_the_same_bytes(tmp_path: Path) -> None:
     """Whatever the hash seed and matplotlibrc are; and matplotlib comes in only with the first figure."""
     (tmp_path / "matplotlibrc").write_text("font.size: 30\naxes.grid: True\nlines.linewidth: 9\n")
     code = (
-        "import sys, pathlib; from macs import figures as f; from macs.paper.plots import paper_boxes;"
+        "import sys, pathlib; from macs import figures as f; from macs.research.paper_publication import paper_boxes;"
         "print('matplotlib' in sys.modules); f.save(f.confidence_boxes(paper_boxes()), pathlib.Path(sys.argv[1]));"
         "print('torch' in sys.modules)"
     )

@@ -22,7 +22,7 @@ def demo() -> None:
 
 def reproduce() -> None:
     """Both scales of the pages: digits, one tiny network, one margin and a few images."""
-    from macs.paper.scales import SCALES, SMOKE
+    from macs.research.paper_grid import SCALES, SMOKE
 
     tiny = replace(
         SMOKE,

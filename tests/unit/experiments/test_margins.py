@@ -24,7 +24,7 @@ from macs.experiments.margins import (
     plateaus,
     sweep,
 )
-from macs.paper import numbers
+from macs.research import paper_numbers as numbers
 from macs.training.recipe import Recipe
 from tiny import noise, stripes
 

@@ -21,7 +21,8 @@ from macs import figures
 from macs.core.errors import MacsError
 from macs.figures import BoundBar, BoxGroup, DensityPanel, MarginCurve
 from macs.figures.confidences import reflected_density
-from macs.paper import numbers, plots
+from macs.research import paper_numbers as numbers
+from macs.research import paper_publication as plots
 
 SVG = "{http://www.w3.org/2000/svg}"
 

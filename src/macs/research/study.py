@@ -1,0 +1,345 @@
+"""The study: which cells exist and which are missing, how these are computed, and what the cells say.
+
+Choices (settings, score, recommendation) read validation results alone; test results are only reported.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from macs.core.console import tell
+from macs.core.errors import MacsError
+from macs.data import load
+from macs.data.loading import data_root
+from macs.detector.choosing import best, mean_ranks
+from macs.experiments.cells import Examination, checkpoint_of, for_all, spread
+from macs.metrics import OODMetrics
+from macs.research import study_plan as plan
+from macs.research.seed_statistics import Difference, Estimate, estimate, paired_difference, rank_agreement
+from macs.research.study_cells import (
+    METRICS,
+    VALIDATION,
+    CellRecord,
+    Machine,
+    StudySets,
+    cell_for,
+    compute,
+    loss_code,
+    records_in,
+)
+from macs.research.study_plan import Row, Trial, repeated
+from macs.scores import get
+from macs.training.spec import differences
+
+REFERENCE = "oe"  # the row that all others are compared with
+RECOMMENDED = "recommended"  # the name of a row
+GOAL = 0.7  # of OE's mean FPR95 with MSP
+
+
+@dataclass
+class Study:
+    """The rows, and the cells that exist."""
+
+    rows: tuple[Row, ...]
+    records: list[CellRecord]
+
+    @classmethod
+    def read(cls, folder: Path, rows: tuple[Row, ...] = plan.EVERY_ROW) -> "Study":
+        return cls(rows, records_in(folder))
+
+    def find(self, trial: Trial) -> CellRecord | None:
+        """The cell of a trial, if it exists and its loss has not changed since."""
+        wanted, code = trial.as_dict(), loss_code(trial.method)
+        matches = (record for record in self.records if record.trial == wanted and record.code == code)
+        return next(matches, None)
+
+    def records_of(self, trial: Trial, seeds: Iterable[int]) -> dict[int, CellRecord]:
+        """The cells of a trial with other seeds, as far as they exist."""
+        found = {each.seed: self.find(each) for each in repeated(trial, list(seeds))}
+        return {seed: record for seed, record in found.items() if record is not None}
+
+    def ranked(self, row: Row, trials: Iterable[Trial]) -> list[tuple[tuple[float, float], Trial]]:
+        """Those of a row's trials that have a cell, each with its rank by the score of the row's method."""
+        score = own_score(row)
+        return [(record.rank(score), trial) for trial in trials if (record := self.find(trial)) is not None]
+
+    def candidates(self, row: Row) -> list[Trial]:
+        """The candidates that are worth a training: a lower rate only after one that was better than the one before."""
+        rates = row.rates()
+        worth = rates[:1]
+        for pair in pairwise(rates):
+            worth.append(pair[1])
+            results = [rank for rank, _ in self.ranked(row, pair)]
+            if len(results) < 2 or results[1] >= results[0]:
+                break
+        return worth + row.candidates()[len(rates) :]
+
+    def chosen(self, row: Row) -> Trial | None:
+        """The best candidate, or the first as long as one has no cell: a part of a grid decides nothing."""
+        candidates = self.candidates(row)
+        finished = self.ranked(row, candidates)
+        if len(finished) < len(candidates):
+            return candidates[0] if self.find(candidates[0]) is not None else None
+        return min(finished, key=itemgetter(0))[1]
+
+    def recommended(self) -> tuple[Row, Trial] | None:
+        """Of all rows' candidates that are as accurate on validation images as OE's, up to one standard error of so few
+        images, the one with the lowest FPR95 on validation outliers, by whichever score; ties are broken by AUROC.
+
+        Like every choice, it is made with seed 0; the other seeds say how good it was. None until all grids are
+        computed.
+        """
+        pairs = [(row, trial) for row in self.rows if not (row.once or row.apart) for trial in self.candidates(row)]
+        found = [(row, trial, self.find(trial)) for row, trial in pairs]
+        cells = [(row, trial, record) for row, trial, record in found if record is not None]
+        reference = next((self.chosen(row) for row in self.rows if row.name == REFERENCE), None)
+        oe = None if reference is None else self.find(reference)
+        if oe is None or len(cells) < len(pairs):
+            return None
+        share = oe.validation_accuracy
+        least = share - math.sqrt(share * (1 - share) / plan.VAL_IMAGES)
+        accurate = [each for each in cells if each[2].validation_accuracy >= least]
+        row, trial, _ = min(accurate, key=lambda each: min(each[2].rank(score) for score in plan.SCORES))
+        return row, trial
+
+    def trials(self) -> Iterator[Trial]:
+        yield from plan.trials(self.rows, self.chosen, self.candidates)
+        yield from self.repeats()
+
+    def repeats(self) -> list[Trial]:
+        """The trials of the recommended method, which has as many seeds as the main rows."""
+        best = self.recommended()
+        return [] if best is None or not best[0].method else repeated(best[1], plan.SEEDS + plan.MORE_SEEDS)
+
+    def missing(self) -> list[Trial]:
+        """The trials without a cell; if no candidate of a row has one, its seeds repeat the first candidate."""
+        planned = plan.trials(self.rows, lambda row: self.chosen(row) or row.candidates()[0], self.candidates)
+        distinct = {str(trial.as_dict()): trial for trial in (*planned, *self.repeats())}
+        return [trial for trial in distinct.values() if self.find(trial) is None]
+
+
+def own_score(row: Row) -> str:
+    """The score that the row's method is meant for."""
+    from macs import methods
+
+    return methods.build(row.method, row.settings).score if row.method else "msp"
+
+
+def sets_from(root: Path | None, checkpoint: Path) -> dict[str, StudySets]:
+    """The study's images with the starting classifier of each network that has one."""
+    from macs import training
+
+    root = data_root(root)
+    train, tests = load(plan.ID, "train", root=root), load(plan.ID, "test", root=root)
+    val = tests.subset(np.arange(plan.VAL_IMAGES))
+    test = tests.subset(np.arange(plan.VALIDATION, plan.VALIDATION + plan.TEST_IMAGES))
+    outliers, val_outliers = (load(str(root / name), "train") for name in (plan.OUTLIERS, plan.VAL_OUTLIERS))
+    ood = {name: spread(load(name, "test", root=root), plan.OOD_IMAGES) for name in plan.OOD}
+    examination = Examination(val, spread(val_outliers, plan.VAL_IMAGES), test, ood)
+    nets = {
+        name: training.starting_net(name, len(train.classes), checkpoint=file, dropout=0.0)
+        for name, file in checkpoints(checkpoint).items()
+    }
+    return {name: StudySets(net, train, outliers, examination) for name, net in nets.items()}
+
+
+def checkpoints(path: Path) -> dict[str, Path]:
+    """The starting classifiers by network: a file holds that of the first one, a folder may have one for each."""
+    if for_all(path):
+        return {plan.NET: path}
+    files = {net: checkpoint_of(path, plan.ID, net) for net in (plan.NET, plan.SECOND_NET)}
+    found = {net: file for net, file in files.items() if file is not None}
+    if not found:
+        raise MacsError(f"There is no file called {plan.ID}-{plan.NET}.pt in {path}; name the classifier's own file.")
+    return found
+
+
+def run(
+    study: Study, sets_of: Mapping[str, StudySets], folder: Path, runs: Path, limit: int = 0
+) -> Sequence[CellRecord]:
+    """Compute missing cells in the order of work, at most `limit` of them (0: all), and add them to the study. Those of
+    networks without a classifier are left out.
+
+    Cells of other images or other starting weights are an error: one table must not mix them.
+    """
+    left_out = sorted({trial.net for trial in study.missing()} - sets_of.keys())
+    if left_out:
+        files = ", ".join(f"{plan.ID}-{net}.pt" for net in left_out)
+        tell(f"Some missing cells are left out: they need a folder as --checkpoint, with {files} in it.")
+    made: list[CellRecord] = []
+    for trial in study.trials():
+        if limit and len(made) == limit:
+            break
+        sets = sets_of.get(trial.net)
+        if sets is None:
+            continue
+        cell, existing = cell_for(trial, runs, sets), study.find(trial)
+        if existing is None:
+            tell(f"{trial.name}, {trial.recipe.options}, lr {trial.recipe.lr:g}: cell {cell.key}")
+            record = compute(cell, trial, sets, folder)
+            tell(f"  validation FPR95 {record.value('fpr95', 'msp', VALIDATION):.3f}, {record.cost}")
+            study.records.append(record)
+            made.append(record)
+        elif existing.key != cell.key:
+            other = "; ".join(differences(dict(existing.depends), cell.depends))
+            file = folder / f"{existing.key}.json"
+            raise MacsError(f"{file} is not a cell of these images ({other}); name another --cells.")
+    return made
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """The results of one row, from its cells."""
+
+    row: Row
+    trial: Trial  # the chosen candidate
+    records: Mapping[int, CellRecord]  # by seed
+    own: str  # the score of its method
+    tried: int = 1  # number of its candidates that have a cell
+    worth_trying: int = 1  # number of its candidates
+
+    def over_seeds(self, metric: str, score: str, where: str = "") -> dict[int, float]:
+        """A metric for each seed, on one set or (without one) as the mean over the plan.OOD test sets."""
+        return {
+            seed: record.value(metric, score, where) if where else record.mean(metric, score)
+            for seed, record in self.records.items()
+        }
+
+    def estimate(self, metric: str, score: str, where: str = "") -> Estimate:
+        return estimate(list(self.over_seeds(metric, score, where).values()))
+
+    @property
+    def accuracy(self) -> Estimate:
+        return estimate([record.accuracy for record in self.records.values()])
+
+    @cached_property
+    def best_score(self) -> str:
+        """The score with the lowest validation FPR95; ties are broken by the highest validation AUROC."""
+
+        def rank(score: str) -> tuple[float, float]:
+            fpr95, auroc = (self.estimate(metric, score, VALIDATION).mean for metric in ("fpr95", "auroc"))
+            return fpr95, -auroc
+
+        return min(plan.SCORES, key=rank)
+
+    @cached_property
+    def auto_score(self) -> str | None:
+        """The score that `--score auto` chooses by its own rule, on the validation outliers and on unknown images that
+        macs makes, from the means over those seeds whose cells hold these; None if none does."""
+        records = [record for record in self.records.values() if record.unknowns]
+        if not records:
+            return None
+
+        def averaged(score: str, kind: str) -> OODMetrics:
+            sets = [{**record.unknowns[score], VALIDATION: record.scores[score][VALIDATION]} for record in records]
+            return OODMetrics(**dict(zip(METRICS, np.mean([of[kind] for of in sets], axis=0), strict=True)))
+
+        kinds = (VALIDATION, *records[0].unknowns[plan.SCORES[0]])
+        ranks = mean_ranks({score: {kind: averaged(score, kind) for kind in kinds} for score in plan.SCORES})
+        return best(ranks, {score: (get(score).reads != "logits", records[0].stored[score]) for score in plan.SCORES})
+
+    @property
+    def chosen_score(self) -> str:
+        """The score to take, as far as validation tells."""
+        return self.auto_score or self.best_score
+
+    def cost(self, what: str) -> float:
+        return float(np.mean([record.cost[what] for record in self.records.values()]))
+
+    def relative_cost(self, unit: Mapping[Machine, float]) -> float | None:
+        """CPU seconds of a training as a multiple of the `unit` of its machine; None if no cell's machine has one."""
+        ratios = [
+            record.cost["cpu_seconds"] / unit[record.made_on]
+            for record in self.records.values()
+            if record.made_on in unit
+        ]
+        return float(np.mean(ratios)) if ratios else None
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """All rows that have at least one cell."""
+
+    rows: Mapping[str, RowResult]
+    missing: int  # number of planned cells that are missing
+    others: Mapping[str, RowResult] = field(default_factory=dict)  # rows of other tables: one rate, budgets, protocols
+    best: str = ""  # the name of the row that is recommended
+    oe_seconds: Mapping[Machine, float] = field(default_factory=dict)  # CPU seconds of OE with the table's budget
+
+    @classmethod
+    def of(cls, study: Study) -> "StudyResults":
+        rows: dict[str, RowResult] = {}
+        others: dict[str, RowResult] = {}
+        for row in study.rows:
+            trial = study.chosen(row)
+            other = row.once or row.apart
+            again = any(trial == earlier.trial for earlier in rows.values()) and not other
+            candidates = study.candidates(row)
+            tried = sum(study.find(candidate) is not None for candidate in candidates)
+            if again and tried < len(candidates):
+                continue  # so far it is another row's training, and nothing was chosen
+            if trial is not None:
+                # The seeds of other rows with the same training count, too.
+                records = study.records_of(trial, row.seeds() if other else plan.SEEDS + plan.MORE_SEEDS)
+                (others if other else rows)[row.name] = RowResult(
+                    row, trial, records, own_score(row), tried, len(candidates)
+                )
+        best = study.recommended()
+        name = "" if best is None else _recommended(study, rows, *best)
+        return cls(rows, len(study.missing()), others, name, _oe_seconds(study, rows.get(REFERENCE)))
+
+    def difference(
+        self, name: str, metric: str, score: str, reference_score: str, where: str = ""
+    ) -> Difference | None:
+        """A row's metric minus OE's, over the seeds that both have; None for OE itself with the same score."""
+        reference, found = self.rows.get(REFERENCE), self.rows[name]
+        if reference is None or not found.row.method or (name == REFERENCE and score == reference_score):
+            return None
+        return paired_difference(
+            found.over_seeds(metric, score, where), reference.over_seeds(metric, reference_score, where)
+        )
+
+    def agreement(self) -> dict[tuple[str, str], float]:
+        """How much two plan.OOD sets agree on the order of the rows, each with its own score, by FPR95."""
+        rows = self.rows.values()
+        return rank_agreement({name: [row.estimate("fpr95", row.own, name).mean for row in rows] for name in plan.OOD})
+
+    def recommended(self) -> tuple[RowResult, str] | None:
+        """The row that is recommended, and the score to take."""
+        found = self.rows.get(self.best)
+        return None if found is None else (found, found.chosen_score)
+
+
+def _oe_seconds(study: Study, reference: RowResult | None) -> dict[Machine, float]:
+    """Means over the cells of OE's row; on machines that made none of these, over its other rates and weights."""
+
+    def budget(trial: Mapping[str, Any]) -> dict[str, Any]:
+        recipe = {key: value for key, value in trial["recipe"].items() if key not in ("lr", "seed")}
+        return {**trial, "settings": {}, "recipe": recipe}
+
+    def means(records: Iterable[CellRecord]) -> dict[Machine, float]:
+        seconds: dict[Machine, list[float]] = {}
+        for record in records:
+            seconds.setdefault(record.made_on, []).append(record.cost["cpu_seconds"])
+        return {machine: float(np.mean(found)) for machine, found in seconds.items()}
+
+    same_budget = budget(Trial(REFERENCE).as_dict())
+    others = [record for record in study.records if budget(record.trial) == same_budget]
+    return means(others) | means(reference.records.values() if reference else ())
+
+
+def _recommended(study: Study, rows: dict[str, RowResult], row: Row, trial: Trial) -> str:
+    """The name of the row that is recommended; a row of its own where its settings are not those chosen for its row."""
+    if rows[row.name].trial == trial:
+        return row.name
+    title = f"recommended: {row.title}, learning rate {trial.recipe.lr:g}"
+    records = study.records_of(trial, [each.seed for each in study.repeats()])
+    rows[RECOMMENDED] = RowResult(replace(row, name=RECOMMENDED, title=title), trial, records, own_score(row))
+    return RECOMMENDED

@@ -1,1 +1,0 @@
-"""The study: which method and which score, compared fairly on real images, from cells stored in the repository."""
