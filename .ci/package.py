@@ -4,7 +4,8 @@
 
 1. Every file of src/macs is in both archives, and nothing else is in the wheel.
 2. Core: the wheel with its dependencies. `macs doctor` works, and `import macs` does not import torch.
-3. With --extras: these are added, and the commands and Python lines of docs/tutorial.md are run.
+3. With --extras: these are added, and the commands and Python lines of docs/tutorial.md are run; with demo among them,
+   also `macs reproduce`.
 4. Runtime: runtime.txt and the wheel without its dependencies, so without torch. With --exported, a folder that
    tests/runtime/exported_files.py wrote, every command that runs an exported detector is tried.
 
@@ -59,6 +60,10 @@ def try_package(wheel: Path, python: str, extras: str, exported: Path | None, fo
     if extras:
         core.install(*CONSTRAINTS, f"{wheel}[{extras}]")
         core.output(str(ROOT / "tests" / "support" / "docs" / "follow_tutorial.py"), cwd=make(folder / "tutorial"))
+        if "demo" in extras.split(","):
+            print(
+                core.output(str(ROOT / "tests" / "runtime" / "reproduced.py"), cwd=make(folder / "reproduced")), end=""
+            )
         tell(f"core with {extras}", **core.examined())
     shutil.rmtree(core.folder)
 

@@ -94,7 +94,8 @@ def reproduce(
         cifar10-wrn-40-2.pt; networks without a file are pretrained. For the study, the classifier that all start
         from, or the folder, which may have its second network's, too.
     cells
-        For the study, the folder of its cells [default: study in a clone of the repository].
+        For the study, the folder of its cells, which the package does not contain [default: study in a clone of the
+        repository]. Everything else here works without a clone.
     epochs
         Epochs of fine-tuning [default: the scale's].
     epoch_size
@@ -119,11 +120,12 @@ def reproduce(
     hardware.use()
     if checkpoint is not None and kind_of(checkpoint := user_path(checkpoint)) not in ("a file", "a folder"):
         raise MacsError(f"There is no checkpoint at {checkpoint}; check the path.")
+    parts = [] if "study" in targets else chosen_parts(targets)
+    drawn = "study" in targets or (any(part.startswith("figure") for part in parts) and not dry_run)
+    if drawn and find_spec("matplotlib") is None:
+        raise MacsError("Figures need matplotlib: pip install 'macs-ood[report]'.")
     if "study" in targets:
         return _study(targets, out, cells, data, checkpoint, json)
-    parts = chosen_parts(targets)
-    if any(part.startswith("figure") for part in parts) and find_spec("matplotlib") is None and not dry_run:
-        raise MacsError("Figures need matplotlib: pip install 'macs-ood[report]'.")
     options: dict[str, Any] = {
         "epochs": epochs,
         "epoch_size": epoch_size,

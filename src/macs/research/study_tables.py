@@ -117,8 +117,11 @@ def refreshed(document: str, texts: Mapping[str, str]) -> str:
 def publish_study(
     folder: Path, cells: Path | None = None, data: Path | None = None, checkpoint: Path | None = None
 ) -> Publication:
-    """Write tables and figures from the cells; with a checkpoint, compute the missing cells first."""
-    cells = cells or CELLS
+    """Write tables and figures from the cells; with a checkpoint, compute the missing cells first.
+
+    Without `cells`, those of the repository are read; an installed package has none, and keeps its own below `folder`.
+    """
+    cells = cells or (CELLS if CELLS.is_dir() else folder / "cells")
     if checkpoint is not None:
         run(Study.read(cells), sets_from(data, checkpoint), cells, folder / "runs")
     elif not any(cells.glob("*.json")):

@@ -16,6 +16,7 @@ from macs.evaluation import evaluate
 from macs.experiments.cells import Examination
 from macs.metrics import ood_metrics
 from macs.research import study_plan as plan
+from macs.research import study_tables
 from macs.research.study import Study, StudyResults, checkpoints
 from macs.research.study import run as run_study
 from macs.research.study_cells import METRICS, CellRecord, StudySets, cell_for, compute, confidences_in, records_in
@@ -183,6 +184,20 @@ def test_the_command_writes_the_study_from_the_cells_of_the_repository(
     value = json.loads(capsys.readouterr().out)
     assert {Path(file).name for file in value["files"]} >= {"study.md", "study.json", "scores.svg"}
     assert json.loads((tmp_path / "out" / "study.json").read_text())["rows"] == value["rows"]
+
+
+def test_an_installed_package_keeps_its_cells_beside_the_tables(
+    sets: StudySets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_tables, "CELLS", tmp_path / "lib" / "study")
+    monkeypatch.setattr(study_tables, "sets_from", lambda *_: {NET: sets})
+    monkeypatch.setattr(
+        study_tables,
+        "run",
+        lambda study, sets, cells, runs: compute(cell_for(OE, runs, sets[NET]), OE, sets[NET], cells),
+    )
+    publish_study(tmp_path / "out", checkpoint=tmp_path / "classifier.pt")
+    assert len(list((tmp_path / "out" / "cells").glob("*.json"))) == 1 and not (tmp_path / "lib").exists()
 
 
 def test_mistakes_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
