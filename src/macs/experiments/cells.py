@@ -100,7 +100,7 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        return short_hash(json.dumps(self.depends, sort_keys=True).encode())
+        return key_of(self.depends)
 
     @property
     def folder(self) -> RunFolder:
@@ -192,7 +192,7 @@ class Cell:
             answers = scores.ask(net(), images, score, self.spec.recipe.precision, progress)
             correct = answers.predictions == (-1 if images.labels is None else images.labels)
             arrays = {"name": np.array(images.name), "correct": correct, "values": answers.confidences}
-            write_atomically(file, lambda path: _save(path, arrays))
+            save_arrays(file, arrays)
         try:
             check_unpacked(file, 2**20 + 16 * len(images))
             with np.load(file) as saved:
@@ -233,9 +233,19 @@ def _depends_in(file: Path) -> dict[str, Any]:
     return depends if isinstance(depends, dict) else {}
 
 
-def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    with path.open("wb") as file:  # numpy would add a suffix to a path
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+def key_of(depends: Mapping[str, Any]) -> str:
+    """Return the hash of everything that a cell depends on."""
+    return short_hash(json.dumps(depends, sort_keys=True).encode())
+
+
+def save_arrays(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays as a compressed .npz, completely or not at all."""
+
+    def save(path: Path) -> None:
+        with path.open("wb") as opened:  # numpy would add a suffix to a path
+            np.savez_compressed(opened, allow_pickle=False, **arrays)
+
+    write_atomically(file, save)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from rich.table import Table
 
 from macs.core.console import tell
 from macs.core.errors import MacsWarning
@@ -16,6 +15,7 @@ from macs.data import ImageSet
 from macs.data.catalog import catalog
 from macs.research.paper_grid import Only, Training, trainings
 from macs.research.paper_runs import Bench, Setup, benches
+from macs.research.publication import ResultTable, plain
 from macs.training.recipe import Recipe
 
 SLOWER = {"divoe": 1.8}  # five more passes of half the outliers; other methods cost nearly what OE costs
@@ -48,18 +48,10 @@ class TrainingPlan:
         ]
         return {"seconds": self.seconds, "cells": cells}
 
-    def __rich__(self) -> Table:
-        table = Table(
-            title=f"{len(self.lines)} trainings; about {duration(self.seconds)} to go on this machine",
-            title_justify="left",
-        )
-        for name in ("training", "state"):
-            table.add_column(name)
-        for name in ("images", "time"):
-            table.add_column(name, justify="right")
-        for line in self.lines:
-            table.add_row(line.training.name, line.state, f"{line.images:,.0f}", duration(line.seconds))
-        return table
+    def __rich__(self) -> ResultTable:
+        title = f"{len(self.lines)} trainings; about {duration(self.seconds)} to go on this machine"
+        rows = [[each.training.name, each.state, f"{each.images:,.0f}", duration(each.seconds)] for each in self.lines]
+        return ResultTable(title, ("training", "state", "images", "time"), {"": plain(rows)}, align="r")
 
 
 def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], progress: bool = True) -> TrainingPlan:

@@ -78,40 +78,25 @@ class PrintedBox:
     whisker_high: float
 
 
-@dataclass(frozen=True)
-class About:
-    """What a table or figure shows, and which of its numbers the paper prints elsewhere too."""
-
-    title: str
-    shares: str
-
-
 KEYS = ("ood", "id", "net", "method", "metric")
 TABLES = (1, 2, 3, 4, 6, 7)  # the tables of cells; Table 5 holds margins
 
 
 @cache
-def _file() -> dict[str, Any]:
-    text = resources.files("macs.research").joinpath("paper_numbers.json").read_text(encoding="utf-8")
-    contents: dict[str, Any] = json.loads(text)
-    return contents
+def _file() -> Any:
+    return json.loads(resources.files("macs.research").joinpath("paper_numbers.json").read_text(encoding="utf-8"))
 
 
-def _part(name: str) -> dict[str, Any]:
+def about(part: str) -> Any:
+    """Return the title, the shared numbers and the records of "table 1" to "table 7" or "figure 1", 3, 4 or 5."""
     parts = _file()["parts"]
-    if name not in parts:
-        raise unknown("part of the paper", name, list(parts))
-    part: dict[str, Any] = parts[name]
-    return part
-
-
-def about(part: str) -> About:
-    """Title and shared numbers of "table 1" to "table 7", "figure 1", "figure 3", "figure 4" or "figure 5"."""
-    return About(_part(part)["title"], _part(part)["shares"])
+    if part not in parts:
+        raise unknown("part of the paper", part, list(parts))
+    return parts[part]
 
 
 def averaged_over(id: str) -> tuple[str, ...]:
-    """The OOD sets behind an average for this ID set.
+    """Return the OOD sets behind an average for this ID set.
 
     The paper's text leaves SVHN out for ImageNet-32 as for SVHN itself, but its ImageNet-32 numbers include it.
     """
@@ -123,7 +108,7 @@ def averaged_over(id: str) -> tuple[str, ...]:
 
 @cache
 def _cells(number: int) -> tuple[PrintedNumber, ...]:
-    return tuple(PrintedNumber(table=number, **record) for record in _part(f"table {number}")["records"])
+    return tuple(PrintedNumber(table=number, **record) for record in about(f"table {number}")["records"])
 
 
 def table(number: int) -> list[PrintedNumber]:
@@ -135,23 +120,23 @@ def table(number: int) -> list[PrintedNumber]:
 
 def margins() -> list[PrintedMargin]:
     """Table 5."""
-    return [PrintedMargin(**record) for record in _part("table 5")["records"]]
+    return [PrintedMargin(**record) for record in about("table 5")["records"]]
 
 
 def margin_curves() -> list[PrintedCurve]:
     """Fig. 4, panel by panel."""
-    records = _part("figure 4")["records"]
+    records = about("figure 4")["records"]
     return [PrintedCurve(**r | {"margins": tuple(r["margins"]), "values": tuple(r["values"])}) for r in records]
 
 
 def bars() -> list[PrintedBar]:
     """Fig. 5."""
-    return [PrintedBar(**record) for record in _part("figure 5")["records"]]
+    return [PrintedBar(**record) for record in about("figure 5")["records"]]
 
 
 def boxes() -> list[PrintedBox]:
     """Fig. 1, from left to right."""
-    return [PrintedBox(**record) for record in _part("figure 1")["records"]]
+    return [PrintedBox(**record) for record in about("figure 1")["records"]]
 
 
 def doubtful() -> list[PrintedNumber]:
@@ -180,8 +165,3 @@ def cell(number: int, **keys: str | None) -> PrintedNumber:
         open_keys = " and ".join(key for key in KEYS if len({getattr(c, key) for c in matches}) > 1)
         raise MacsError(f"{len(matches)} cells of the paper's Table {number} match; also give {open_keys}.")
     return matches[0]
-
-
-def value(number: int, **keys: str | None) -> float:
-    """The printed mean of one cell, e.g. value(1, id="cifar10", method="oe", metric="auroc")."""
-    return cell(number, **keys).mean

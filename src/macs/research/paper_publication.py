@@ -27,7 +27,7 @@ def _publish(part: str, done: Reproduction) -> Publication:
     name, subject = "Ablation", "what bounds the gap between confidences, and on which quantity"
     if part != "ablation":
         name = f"{part[:-1].capitalize()} {part[-1]}"
-        subject = numbers.about(name.lower()).title
+        subject = numbers.about(name.lower())["title"]
     as_released = ", as in the released code" if done.setup.scale.released else ""
     title = f"{name}, scale {done.setup.scale.name}{as_released}: {subject}"
     notes, drawn = _notes(part, done, part_entries), {}

@@ -138,6 +138,11 @@ def publish(publication: Publication, folder: Path, drawn: "Mapping[str, Figure]
     return replace(publication, files=files)
 
 
+def plain(rows: Sequence[Sequence[str]]) -> list[list[Text]]:
+    """Return rows of text without any mark."""
+    return [[(text, "") for text in row] for row in rows]
+
+
 def tex(text: str) -> str:
     """Escape text so that LaTeX prints it as it stands."""
     special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "–": "--"}

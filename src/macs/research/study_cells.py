@@ -28,12 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
-from macs.core.files import check_unpacked, write_atomically, write_text
+from macs.core.files import check_unpacked, write_text
 from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.fingerprint import fingerprint, short_hash
 from macs.data.unknowns import unknowns_for
-from macs.experiments.cells import Cell, Examination
+from macs.experiments.cells import Cell, Examination, key_of, save_arrays
 from macs.metrics import ood_metrics
 from macs.research.study_plan import FIT_IMAGES, KEPT, MADE_IMAGES, SCORES, Trial
 
@@ -227,8 +227,12 @@ def measured(
         unknowns=table(held_out, made),
         stored={name: sum(buffer.numel() for buffer in score.buffers()) for name, score in fit.scores.items()},
     )
-    kept = {f"{name}/{score}": answers[name][score].confidences for name in ("id", *on.ood) for score in KEPT}
-    write_atomically(folder / f"{cell.key}.npz", lambda path: _save(path, kept))
+    # Half precision is exact enough for distances and energies; a probability is stored as 1 - p, which is near 0.
+    kept = {(name, score): answers[name][score].confidences for name in ("id", *on.ood) for score in KEPT}
+    small = {
+        f"{name}/{score}": (1 - c if score == "msp" else c).astype(np.float16) for (name, score), c in kept.items()
+    }
+    save_arrays(folder / f"{cell.key}.npz", small)
     write_text(folder / f"{cell.key}.json", _as_text(record))
     return record
 
@@ -264,16 +268,6 @@ def _as_text(record: CellRecord) -> str:
     return f'{{\n{head},\n "scores": {{\n{lines}\n }}\n}}\n'
 
 
-def _save(path: Path, confidences: Mapping[str, NDArray[np.float32]]) -> None:
-    """Half precision is exact enough for distances and energies; a probability is stored as 1 - p, which is near 0."""
-    small = {
-        name: (1 - values if name.endswith("/msp") else values).astype(np.float16)
-        for name, values in confidences.items()
-    }
-    with path.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **small)
-
-
 def confidences_in(folder: Path, key: str) -> dict[str, NDArray[np.float64]]:
     """The stored confidences of a cell, by SET/SCORE; the set "id" holds the ID test images."""
     file = folder / f"{key}.npz"
@@ -294,14 +288,10 @@ def records_in(folder: Path) -> list[CellRecord]:
             record = CellRecord(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, RecursionError):
             raise MacsError(f"{file} is not a cell of the study; restore it from the repository.") from None
-        if record.key != file.stem or record.key != _key_of(record.depends):
+        if record.key != file.stem or record.key != key_of(record.depends):
             raise MacsError(f"{file} does not hold the cell that its name says; restore it from the repository.")
         records.append(record)
     return records
-
-
-def _key_of(depends: Mapping[str, Any]) -> str:
-    return short_hash(json.dumps(depends, sort_keys=True).encode())
 
 
 @cache
