@@ -78,7 +78,7 @@ class ComparedNumber:
         return self.ours - self.paper
 
 
-Column = tuple[str, Callable[[list[ComparedNumber]], list[Text]]]  # its name, and its texts from its numbers
+ComparisonColumn = tuple[str, Callable[[list[ComparedNumber]], list[Text]]]  # its name, and its texts from its numbers
 
 
 def entries(part: str, done: Reproduction) -> list[ComparedNumber]:
@@ -273,9 +273,9 @@ def heading(metric: str) -> str:
     return {**headings, "accuracy": "ID-ACC ↑"}.get(metric, metric)
 
 
-def _columns(entries: list[ComparedNumber]) -> list[Column]:
+def _columns(entries: list[ComparedNumber]) -> list[ComparisonColumn]:
     """The columns of one metric: the paper's only if it prints a number, seeds only if there are several."""
-    columns: list[Column] = [("ours", _ours)]
+    columns: list[ComparisonColumn] = [("ours", _ours)]
     if any(entry.seeds_deviation is not None for entry in entries):
         columns.append(("seeds ±", lambda entries: [(_number(e.seeds_deviation), "") for e in entries]))
     if any(entry.paper is not None for entry in entries):

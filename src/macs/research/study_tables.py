@@ -47,24 +47,24 @@ SETS = {"svhn": "SVHN-5k", "textures": "DTD-10", "places365": "Places-100", "cif
 FPR95 = "FPR95 (%), OOD positive"
 
 # A column is a function of a row's results and a score; a line of a table is a pair of these two.
-Line = tuple[RowResult, str]
-Column = Callable[[RowResult, str], str | Text]
+ScoredRow = tuple[RowResult, str]
+StudyColumn = Callable[[RowResult, str], str | Text]
 
 
-def metric(name: str, where: str = "", by: str = "") -> Column:
+def metric(name: str, where: str = "", by: str = "") -> StudyColumn:
     """Return the column of a metric: on one set or as the mean over OOD sets, by the line's score or by a fixed one."""
     return lambda found, score: shown(found.estimate(name, by or score, where))
 
 
-TRAINING: dict[str, Column] = {"training": lambda found, _: found.row.title}
-SEEDS: dict[str, Column] = {"seeds": lambda found, _: str(len(found.records))}
-SCORE: dict[str, Column] = {"score": lambda _, score: score}
-AUROC: dict[str, Column] = {"AUROC ↑": metric("auroc")}
-LOSSES: dict[str, Column] = {"FPR95 ↓": metric("fpr95")}
-ACCURACY: dict[str, Column] = {"ID accuracy": lambda found, _: shown(found.accuracy)}
+TRAINING: dict[str, StudyColumn] = {"training": lambda found, _: found.row.title}
+SEEDS: dict[str, StudyColumn] = {"seeds": lambda found, _: str(len(found.records))}
+SCORE: dict[str, StudyColumn] = {"score": lambda _, score: score}
+AUROC: dict[str, StudyColumn] = {"AUROC ↑": metric("auroc")}
+LOSSES: dict[str, StudyColumn] = {"FPR95 ↓": metric("fpr95")}
+ACCURACY: dict[str, StudyColumn] = {"ID accuracy": lambda found, _: shown(found.accuracy)}
 
 
-def tabulated(lines: Iterable[Line], columns: Mapping[str, Column], text: str = "") -> ResultTable:
+def tabulated(lines: Iterable[ScoredRow], columns: Mapping[str, StudyColumn], text: str = "") -> ResultTable:
     """Return the table that has these lines and columns, or a sentence if there are no lines."""
     cells = [[column(found, score) for column in columns.values()] for found, score in lines]
     rows: list[list[Text]] = [[(cell, "") if isinstance(cell, str) else cell for cell in line] for line in cells]
@@ -146,7 +146,7 @@ def status(results: StudyResults) -> str:
     return f"Rows with cells: {len(seeds)}; seeds per row: {counts}; {missing}."
 
 
-def own_lines(results: StudyResults) -> list[Line]:
+def own_lines(results: StudyResults) -> list[ScoredRow]:
     """Return every row with the score of its method."""
     return [(found, found.own) for found in results.rows.values()]
 
@@ -156,12 +156,12 @@ def others(results: StudyResults, rows: Sequence[Row]) -> list[RowResult]:
     return [found for row in rows if (found := results.others.get(row.name)) is not None]
 
 
-def costs_of(results: StudyResults) -> dict[str, Column]:
+def costs_of(results: StudyResults) -> dict[str, StudyColumn]:
     def relative(found: RowResult, _: str) -> str:
         cost = found.relative_cost(results.oe_seconds)
         return "–" if cost is None else f"{cost:.2f}"
 
-    passed: Column = lambda found, _: f"{found.cost('images'):,.0f}" if found.row.method else "0"  # noqa: E731
+    passed: StudyColumn = lambda found, _: f"{found.cost('images'):,.0f}" if found.row.method else "0"  # noqa: E731
     return {"images passed": passed, "CPU time, OE = 1": relative}
 
 
@@ -170,7 +170,7 @@ def summary(results: StudyResults) -> ResultTable:
     asked = [("plain", "msp"), ("plain", BEST), ("oe", "msp"), ("oe", BEST), ("oe-equal", "msp"), ("macs", "msp"),
              ("hinge-averaged", BEST), (RECOMMENDED, BEST)]  # fmt: skip
     lines = {(line[0].row.name, line[1]): line for name, score in asked if (line := resolved(results, name, score))}
-    rate: Column = lambda found, _: f"{found.trial.recipe.lr:g}" if found.row.method else "–"  # noqa: E731
+    rate: StudyColumn = lambda found, _: f"{found.trial.recipe.lr:g}" if found.row.method else "–"  # noqa: E731
     columns = {**TRAINING, "learning rate": rate, **SCORE, **SEEDS, **AUROC, **LOSSES, **ACCURACY}
     return tabulated(lines.values(), columns)
 
@@ -204,7 +204,7 @@ def by_score(results: StudyResults) -> ResultTable:
     """Mean FPR95 of every row with every score; marked are the score that is best on validation outliers, and the one
     that `--score auto` chooses."""
 
-    def column(score: str) -> Column:
+    def column(score: str) -> StudyColumn:
         return lambda found, _: (
             _percent(found.estimate("fpr95", score).mean)
             + " ←" * (score == found.best_score)
@@ -252,7 +252,7 @@ def two_scores(results: StudyResults, rows: Sequence[Row]) -> ResultTable:
 
 def choices(results: StudyResults) -> ResultTable:
     """The settings that validation chose for each row."""
-    columns: dict[str, Column] = {
+    columns: dict[str, StudyColumn] = {
         **TRAINING,
         "candidates computed": lambda found, _: f"{found.tried} of {found.worth_trying}",
         "learning rate": lambda found, _: f"{found.trial.recipe.lr:g}",
@@ -290,7 +290,7 @@ def goal(results: StudyResults) -> ResultTable:
         "no training, score chosen on validation": resolved(results, "plain", BEST),
     }
     labels = iter([label for label, line in asked.items() if line is not None])
-    columns: dict[str, Column] = {
+    columns: dict[str, StudyColumn] = {
         "": lambda *_: next(labels),
         **TRAINING,
         **SCORE,
@@ -321,7 +321,7 @@ def _verdict(recommended: RowResult, score: str, reference: RowResult, best: Row
     return f"{first} {second} Its ID accuracy is {abs(gap):.2f} points {'below' if gap < 0 else 'above'} OE's."
 
 
-def resolved(results: StudyResults, name: str, score: str) -> Line | None:
+def resolved(results: StudyResults, name: str, score: str) -> ScoredRow | None:
     """Return the row of this name, if it has cells, with the score, which may be the one that validation chooses."""
     found = {**results.others, **results.rows}.get(results.best if name == RECOMMENDED else name)
     return None if found is None else (found, found.chosen_score if score == BEST else score)
@@ -338,7 +338,7 @@ def claims(results: StudyResults, wanted: Sequence[Claim]) -> str:
     return "\n".join(dict.fromkeys(lines))  # the recommended method may have a claim of its own already
 
 
-def _compared(ours: Line, theirs: Line, where: str) -> str:
+def _compared(ours: ScoredRow, theirs: ScoredRow, where: str) -> str:
     pair, scores = [ours[0], theirs[0]], [ours[1], theirs[1]]
     by_seed = [found.over_seeds("fpr95", score, where) for found, score in zip(pair, scores, strict=True)]
     for number, found in enumerate(pair):  # a classifier that is not trained is the same beside every seed
@@ -383,7 +383,7 @@ def _listed(settings: Mapping[str, object]) -> str:
 
 def cells(results: StudyResults) -> ResultTable:
     """Which cells the numbers of each row come from."""
-    columns: dict[str, Column] = {
+    columns: dict[str, StudyColumn] = {
         "training": lambda found, _: found.row.title + ("" if found.row.net == NET else f", {found.row.net}"),
         "cells by seed": lambda found, _: " ".join(f"{seed}: {record.key}" for seed, record in found.records.items()),
     }
@@ -483,7 +483,9 @@ def gap_shown(gap: Difference | None) -> str:
     return f"{mean} [{100 * (gap.mean - gap.half_width):+.2f}, {100 * (gap.mean + gap.half_width):+.2f}]"
 
 
-def _against(gap: Callable[[RowResult, str], Difference | None]) -> tuple[dict[str, Column], dict[str, Column]]:
+def _against(
+    gap: Callable[[RowResult, str], Difference | None],
+) -> tuple[dict[str, StudyColumn], dict[str, StudyColumn]]:
     """Return the columns FPR95 and its difference from OE's; bold is below OE's with an interval that excludes 0."""
 
     def fpr95(found: RowResult, score: str) -> Text:
