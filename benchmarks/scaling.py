@@ -40,9 +40,9 @@ from bench import WRN_40_2, machine, seconds
 from macs import methods, nets
 from macs.core.processes import Processes
 from macs.data import ImageSet
-from macs.training.feed import pixel_batches
+from macs.training.distributed import shared_norms
 from macs.training.recipe import Recipe
-from macs.training.together import shared_norms
+from macs.training.training_batches import pixel_batches
 
 CORES = os.cpu_count() or 1
 ROWS = 64  # images and as many outliers of a whole batch

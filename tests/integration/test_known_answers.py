@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from command import run
-from macs.training.options import METHODS
+from macs.training.spec import METHODS
 
 pytestmark = pytest.mark.data
 

@@ -1,4 +1,4 @@
-"""One of several processes that compute the first step of every method together; test_together.py starts them.
+"""One of several processes that compute the first step of every method together; test_distributed.py starts them.
 
 python one_of_several.py FOLDER RANK COUNT [smooth]
 """
@@ -20,9 +20,9 @@ from macs.core.processes import Processes
 from macs.data import ImageSet
 from macs.methods import Batch
 from macs.nets import _network, wrn
-from macs.training.feed import pixel_batches
+from macs.training.distributed import average_norms, shared_norms
 from macs.training.recipe import Recipe
-from macs.training.together import average_norms, shared_norms
+from macs.training.training_batches import pixel_batches
 from tiny import noise
 
 METHODS: list[tuple[str, dict[str, Any]]] = [

@@ -70,7 +70,7 @@ def detector_sets(
 ) -> "tuple[ImageSet, dict[str, ImageSet]]":
     """ID and OOD test images, prepared as the detector's network expects them."""
     from macs.data import load
-    from macs.training.trained import load_apart
+    from macs.training.runs import load_apart
 
     if id is None:
         raise MacsError("Name ID test images with --id; a detector file does not record any.")

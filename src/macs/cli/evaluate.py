@@ -32,8 +32,8 @@ from macs.core.errors import MacsError
 if TYPE_CHECKING:
     from macs.data import ImageSet
     from macs.evaluation import Evaluation, Ranking
+    from macs.training.runs import TrainedNetwork
     from macs.training.spec import TrainingSpec
-    from macs.training.trained import Trained
 
 FIT_IMAGES = 10_000
 
@@ -153,11 +153,9 @@ def evaluate(
     refuse_without_detector(provider)
     hardware.use()
 
-    from macs.training.trained import open_trained
+    from macs.training.runs import load_run
 
-    trained = open_trained(
-        run, net=net, checkpoint=checkpoint, id=benchmark or id, size=size, normalisation=normalisation
-    )
+    trained = load_run(run, net=net, checkpoint=checkpoint, id=benchmark or id, size=size, normalisation=normalisation)
     if public is not None:
         trained = public.suited(trained) if run is None and size is None else trained
         test, sets = public.sets(data, trained.preparation)
@@ -213,7 +211,7 @@ def _familiar(sets: "dict[str, ImageSet]", spec: "TrainingSpec | None") -> set[s
     return set() if spec is None or spec.outliers is None else warn_of_trained_outliers(sets, spec.outliers)
 
 
-def _training_images(trained: "Trained", data: Path | None) -> "ImageSet":
+def _training_images(trained: "TrainedNetwork", data: Path | None) -> "ImageSet":
     """The training images of the ID set; another set without splits is the test set, to which no score is fitted."""
     from macs.data.loading import Place
 

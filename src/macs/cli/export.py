@@ -58,7 +58,7 @@ def export(
     from macs.data import load
     from macs.data.loading import load_unseen
     from macs.detector.saving import allowed_drop, onnx_path, read
-    from macs.training.trained import load_apart, trained_on_undivided
+    from macs.training.runs import load_apart, trained_on_undivided
 
     onnx_path(out, inputs=[detector])
     allowed_drop(max_drop)

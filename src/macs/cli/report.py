@@ -90,11 +90,11 @@ def report(
     hardware.use()
 
     from macs.data import load
-    from macs.training.trained import open_trained
+    from macs.training.runs import load_run
 
     target = output_file(out or run / "report.html", inputs=sets_read)
     card_file = None if card is None else output_file(card, inputs=[target, *sets_read])
-    trained = open_trained(run, net=net, id=id)
+    trained = load_run(run, net=net, id=id)
     known = trained.trained_on or trained.id
     own = replace(trained, id=known)
     names = ood if ood is not None else _default_ood_sets(known, data)

@@ -7,10 +7,10 @@ from cyclopts import Parameter
 
 from macs.cli._app import ANY_HARDWARE, Data, FprRuleOption, HardwareOptions, Json, Several, Whole, app, show
 from macs.cli._engines import SERIAL, EngineOptions
-from macs.cli.train import RecipeFile, finetuning_from, options_from, parts_of_undivided
+from macs.cli.train import RecipeFile, finetuning_from, options_from
 from macs.core.console import warn
 from macs.core.errors import MacsError
-from macs.training.options import TrainingOptions
+from macs.training.spec import TrainingOptions
 
 if TYPE_CHECKING:
     SweepOptions: TypeAlias = TrainingOptions
@@ -68,6 +68,7 @@ def sweep(
     from macs.experiments.cells import SerialEngine
     from macs.experiments.margins import check_grid, held_out, usual_margins
     from macs.training.runs import run_name
+    from macs.training.sources import parts_of_undivided
 
     hardware.use()
     wanted = finetuning_from(recipe, options)

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import InitVar, asdict, dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
@@ -24,11 +24,12 @@ from macs.cli._app import (
     show,
     whole_number,
 )
-from macs.core.console import tell, warn
+from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import same_path, user_path
 from macs.data.stores import is_url
-from macs.training.options import (
+from macs.training.recipe import Recipe
+from macs.training.spec import (
     FROM_LIBRARY_OPTIONS,
     METHODS,
     PRETRAINING_OPTIONS,
@@ -36,7 +37,6 @@ from macs.training.options import (
     is_from_library,
     refuse_unnamed,
 )
-from macs.training.recipe import Recipe
 
 
 def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
@@ -65,8 +65,6 @@ def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
 
 
 if TYPE_CHECKING:
-    from macs.data import ImageSet
-
     FinetuneOptions: TypeAlias = TrainingOptions
     PretrainOptions: TypeAlias = TrainingOptions
 else:
@@ -101,8 +99,10 @@ class Devices:
     """HOST:PORT of one of the machines, where they all meet."""
 
     def started(self, hardware: Hardware) -> AbstractContextManager[None]:
-        """Start the processes, wait for them and end; or, in a process that shall train, what to do that in."""
-        from macs.training.launching import after_the_first, start
+        """Start the processes, wait for them and end; or return the context in which this process trains."""
+        if self == ONE_DEVICE and "TORCHELASTIC_RUN_ID" not in os.environ:
+            return nullcontext()  # without an import of torch
+        from macs.training.distributed import after_the_first, start
 
         code = start(self.devices, self.nodes, self.rendezvous, sys.argv[1:], cpu=hardware.device == "cpu")
         if code is not None:
@@ -191,9 +191,8 @@ def _train(
     as_json: bool,
     from_scratch: bool,
 ) -> None:
-    from macs.data import load
-    from macs.data.loading import load_held_out
     from macs.training.runs import RunFolder, run_name
+    from macs.training.sources import requested
 
     recipe = wanted.recipe
     recipe.check_validation(wanted.validate)
@@ -203,83 +202,29 @@ def _train(
         raise MacsError(f"{run} is a URL, but a training writes to a folder; name one.")
     folder = RunFolder(user_path(Path("runs") / name if run is None else run))
     folder.check_writable()
-    preparation = wanted.preparation
-    train, validation = _id_images(wanted, data, broken)
-
-    from macs import methods, training
-    from macs.training.checks import warn_of_known_outliers
-
-    outliers = validation_outliers = None
-    if methods.build(wanted.method, recipe.options).needs_outliers:
-        outliers = load(wanted.outliers, "train", root=data, preparation=preparation, labelled=False, broken=broken)
-        if validation is not None:
-            validation_outliers = load_held_out(wanted.outliers, data, preparation, labelled=False, broken=broken)
-            if validation_outliers is None:
-                warn(f"{wanted.outliers} has no val part, so validation measures accuracy alone.")
-    net = wanted.starting_net(classes=len(train.classes))
+    training = requested(wanted, data, broken)
+    first = os.environ.get("RANK", "0") == "0"
     if not (wanted.checkpoint or from_scratch or resume):
         warn("There is no --checkpoint, so training starts from random weights; `macs pretrain` gives better ones.")
-    if outliers is not None and wanted.checkpoint and not resume and os.environ.get("RANK", "0") == "0":
-        warn_of_known_outliers(net, train, outliers, recipe.precision, progress=True)
-    history = training.finetune(
-        net,
-        train,
-        outliers,
-        method=wanted.method,
-        recipe=recipe,
-        validation=validation,
-        validation_outliers=validation_outliers,
-        run=folder.path,
-        resume=resume,
-    )
-    if os.environ.get("RANK", "0") != "0":  # of several processes, one speaks; another machine may have no run folder
+    if training.outliers is not None and wanted.checkpoint and not resume and first:
+        from macs.training.checks import warn_of_known_outliers
+
+        warn_of_known_outliers(training.net, training.train, training.outliers, recipe.precision, progress=True)
+
+    from macs.training import run as run_training
+
+    history = run_training(training, folder.path, resume=resume)
+    if not first:  # of several processes, one speaks; another machine may have no run folder
         return
     value = {
         "run": str(folder.path),
-        "recipe": TrainingOptions.of(folder.spec).flat(),
+        "recipe": TrainingOptions.of(training.spec).flat(),
         "history": [asdict(epoch) for epoch in history],
     }
     kept = next(epoch.epoch for epoch in history if epoch.kept)
     which = f", with the weights of epoch {kept} of {len(history)}" if recipe.keep == "best" else ""
     command = measuring(folder.path, wanted, data)
     show(f"The run is in {folder.path}{which}; measure it with: {command}", value, as_json)
-
-
-def _id_images(
-    wanted: TrainingOptions, data: Path | None, broken: Literal["stop", "skip"]
-) -> "tuple[ImageSet, ImageSet | None]":
-    """Training images, and validation images if they are wanted; a set without splits is divided."""
-    from macs.data import load
-    from macs.data.loading import load_held_out
-
-    if parts := parts_of_undivided(wanted, data, broken):
-        return parts["train"], parts["val"] if wanted.validate else None
-    train = load(wanted.id, "train", root=data, preparation=wanted.preparation, broken=broken)
-    validation = load_held_out(wanted.id, data, wanted.preparation, broken=broken) if wanted.validate else None
-    if wanted.validate and validation is None:
-        raise MacsError(f"{wanted.id} has no val part to validate on; name a set that has one, or drop --validate.")
-    return train, validation
-
-
-def parts_of_undivided(
-    wanted: TrainingOptions, data: Path | None, broken: Literal["stop", "skip"] = "stop"
-) -> "dict[str, ImageSet]":
-    """The parts train, val and test of an ID set without splits, told in one line; none if it has splits."""
-    from macs.data import load
-    from macs.data.loading import DIVISIBLE, Place, divided
-
-    if not Place(wanted.id).undivided:
-        return {}
-    images = load(wanted.id, "train", root=data, preparation=wanted.preparation, broken=broken)
-    if len(images) < DIVISIBLE:
-        return {}
-    parts = divided(images)
-    tell(
-        f"{wanted.id} has no train, val and test parts: of its {len(images):,} images, {len(parts['train']):,} train "
-        f"the network, {len(parts['val']):,} are held out to calibrate on and {len(parts['test']):,} to evaluate on "
-        "(drawn at random, always the same ones)."
-    )
-    return parts
 
 
 def measuring(run: Path, wanted: TrainingOptions, data: Path | None) -> str:

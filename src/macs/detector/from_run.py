@@ -15,7 +15,7 @@ from macs.data.fitness import few, refuse_seen, same_classes
 from macs.data.loading import Place, load_unseen
 from macs.detector.calibration import share_to_keep
 from macs.detector.choosing import AUTO, allowed_cost, candidate_names
-from macs.training.trained import Trained, open_trained
+from macs.training.runs import TrainedNetwork, load_run
 
 if TYPE_CHECKING:
     from macs.detector._detector import Detector
@@ -47,7 +47,7 @@ def detector_from_run(
     """Do what `macs calibrate` does, with its options as arguments, and return the calibrated detector."""
     share_to_keep(keep)
     Span(0, 1, open="most").hold("--check, the share of images to hold back,", check)
-    trained = open_trained(
+    trained = load_run(
         None if run is None else Path(run),
         net=net,
         checkpoint=None if checkpoint is None else Path(checkpoint),
@@ -97,7 +97,7 @@ def detector_from_run(
     return detector.calibrate(validation, keep, per_class, unknown, check, progress)
 
 
-def images_to_calibrate_on(trained: Trained, split: str | None, data: Path | None) -> ImageSet:
+def images_to_calibrate_on(trained: TrainedNetwork, split: str | None, data: Path | None) -> ImageSet:
     """The val part of the ID set, else its test part; never images that the network was trained on."""
     if trained.divided:
         return trained.images(split or "val", data)
@@ -109,7 +109,7 @@ def images_to_calibrate_on(trained: Trained, split: str | None, data: Path | Non
     return images
 
 
-def images_to_fit(trained: Trained, score: str, fit_on: str | None, data: Path | None) -> ImageSet | None:
+def images_to_fit(trained: TrainedNetwork, score: str, fit_on: str | None, data: Path | None) -> ImageSet | None:
     """The images to fit a score to: by default those that the network was trained on."""
     if trained.divided and fit_on is None:
         return trained.images("train", data)

@@ -13,7 +13,7 @@ from macs.research.seed_statistics import Difference, Estimate, estimate, paired
 from macs.research.study import GOAL, RECOMMENDED, REFERENCE, RowResult, Study, StudyResults, run, sets_from
 from macs.research.study_cells import METRICS, VALIDATION
 from macs.research.study_plan import COSTS, ELSEWHERE, EQUAL, IMAGES, LONGER, NET, OOD, PROTOCOLS, SCORES, Row
-from macs.training.recommended import METHOD, SETTINGS
+from macs.training.recipe import METHOD, SETTINGS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

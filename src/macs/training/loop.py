@@ -21,25 +21,20 @@ from macs.core.files import user_path
 from macs.data import ImageSet
 from macs.data.batches import steps_per_epoch
 from macs.data.fitness import warn_of_guessing
-from macs.data.imageset import require_images
 from macs.methods import Method
-from macs.training.checks import check_fitness, divergence
-from macs.training.feed import feed
-from macs.training.journal import Journal
-from macs.training.progress import TrainingProgress
-from macs.training.recipe import PRETRAINING, Recipe
-from macs.training.recommended import resolved
+from macs.training.checkpointing import Checkpointer
+from macs.training.checks import check_fitness, divergence, validation_on
+from macs.training.distributed import all_present, average_norms, connect, share_start, shared_norms
+from macs.training.optimisation import Optimisation
+from macs.training.progress import Tally, TrainingProgress
+from macs.training.recipe import PRETRAINING, Recipe, resolved
 from macs.training.runs import Epoch, RunFolder
-from macs.training.sources import NOTHING, Held, load_images, load_start, spec_of
+from macs.training.sources import NOTHING, Held, Training, load_training
 from macs.training.spec import TrainingSpec
-from macs.training.tally import Tally
-from macs.training.together import average_norms, connect, share_start, together
-from macs.training.tuning import Tuning
-from macs.training.validation import validation_on
+from macs.training.training_batches import batches_of
 
 READ_EVERY = 10  # steps between reads of the loss, each of which makes a GPU wait
 OnEpoch = Callable[[Epoch, nn.Module], object]
-HeldOut = tuple[ImageSet | None, ImageSet | None]  # validation images and validation outliers
 
 
 def pretrain(
@@ -88,8 +83,8 @@ def pretrain(
     >>> len(macs.pretrain(net, train, recipe=macs.Recipe(epochs=1, batch_in=32), progress=False))
     1
     """
-    msp, recipe = methods.build("msp"), replace(recipe, options={})
-    return _train(net, train, None, msp, recipe, (validation, None), run, resume, progress, on_epoch)
+    training = Training.of(net, train, None, methods.build("msp"), replace(recipe, options={}), validation)
+    return _train(training, run, resume, progress, on_epoch)
 
 
 def finetune(
@@ -152,13 +147,13 @@ def finetune(
         raise MacsError(
             f"The settings of {methods.name_of(method)} are given twice, by it and by the recipe's options; drop one."
         )
-    held_out = (validation, validation_outliers)
-    return _train(net, train, outliers, method, recipe, held_out, run, resume, progress, on_epoch)
+    training = Training.of(net, train, outliers, method, recipe, validation, validation_outliers)
+    return _train(training, run, resume, progress, on_epoch)
 
 
 def run(
-    spec: TrainingSpec,
-    folder: str | Path,
+    spec: TrainingSpec | Training,
+    folder: str | Path | None = None,
     root: str | Path | None = None,
     *,
     held: Held = NOTHING,
@@ -168,71 +163,74 @@ def run(
 ) -> list[Epoch]:
     """Run the training that a spec describes; on one machine, the same spec gives the same weights.
 
-    `root` is the data root; images and starting weights that are `held` in memory are not loaded. `on_epoch` works as
-    in `finetune`.
+    Parameters
+    ----------
+    spec
+        The spec, or a Training, whose images and network are in memory; its network is trained in place.
+    folder
+        Folder to store spec, metrics and weights in.
+    root
+        The data root.
+    held
+        Images and starting networks in memory that need not be loaded.
+    resume, progress, on_epoch
+        As in `pretrain`.
+
+    Returns
+    -------
+    list of Epoch
+        The metrics of each epoch.
     """
-    train = load_images(spec.train, spec.preparation, root, held)
-    outliers, validation, validation_outliers = (
-        None if data is None else load_images(data, spec.preparation, root, held)
-        for data in (spec.outliers, spec.validation, spec.validation_outliers)
-    )
-    net, method = load_start(spec, held), methods.build(spec.method, spec.recipe.options)
-    held_out = (validation, validation_outliers)
-    return _train(net, train, outliers, method, spec.recipe, held_out, folder, resume, progress, on_epoch)
+    training = spec if isinstance(spec, Training) else load_training(spec, root, held)
+    return _train(training, folder, resume, progress, on_epoch)
 
 
 def _train(
-    net: nn.Module,
-    train: ImageSet,
-    outliers: ImageSet | None,
-    method: Method,
-    recipe: Recipe,
-    held_out: HeldOut,
-    run: str | Path | None,
-    resume: bool,
-    show: bool,
-    on_epoch: OnEpoch | None = None,
+    training: Training, run: str | Path | None, resume: bool, progress: bool, on_epoch: OnEpoch | None
 ) -> list[Epoch]:
-    nets.require_net(net)
-    train, outliers, held_out = _prepared(net, train, outliers, held_out)
-    if not method.needs_outliers:
-        outliers, recipe = None, replace(recipe, batch_out=0)
+    """Check a training, claim its run folder, and train its network in place."""
+    net, recipe, method = training.net, training.recipe, training.method
+    train, outliers = training.train, training.outliers
     check_fitness(net, train, outliers, recipe, method)
-    tuning = Tuning.of(net, recipe, train.size)
-    validation = validation_on(*held_out, train, method)
+    optimisation = Optimisation.of(net, recipe, train.size)
+    validation = validation_on(training.validation, training.validation_outliers, train, method)
     recipe.check_validation(validation is not None)
     if on_epoch is not None and not callable(on_epoch):
         raise MacsError(f"on_epoch must be a function of an epoch and a network, not a {type(on_epoch).__name__}.")
     folder = RunFolder(user_path(run)) if run is not None else None
     fabric, processes = connect(recipe, train, outliers)
     if folder:
-        processes.only_first(partial(folder.claim, spec_of(net, train, outliers, method, recipe, *held_out), resume))
+        processes.only_first(partial(folder.claim, training.spec, resume))
     _adapt(net, train, recipe)
-    model, optimizer = fabric.setup(net, tuning.optimizer(fabric.device))
+    model, optimizer = fabric.setup(net, optimisation.optimizer(fabric.device))
 
-    journal = Journal(folder, net, optimizer, recipe, train, (outliers, *held_out), processes)
-    resumed = share_start(processes, net, optimizer, journal, partial(journal.resumed, method))
+    checkpointer = Checkpointer(folder, training, optimizer, processes)
+    resumed = share_start(processes, checkpointer, method)
     method = resumed or method
-    epochs = range(len(journal.history), recipe.epochs)
-    model, batches = feed(
-        fabric, model, net, train, outliers, method, recipe, epochs, show and processes.first, processes
-    )
+    epochs = range(len(checkpointer.history), recipe.epochs)
+    model, batches = batches_of(training, fabric, model, epochs, progress and processes.first, processes)
     if not resumed:
         first = next(batches(0))
         with nets.running(net, first.images), methods.guarded(method):
             prepared = method.prepare(model, first)
         method = processes.by_first(lambda: prepared)
-        journal.save(method)
+        checkpointer.save(method)
 
     steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
-    bar = TrainingProgress(methods.name_of(method), recipe.epochs, steps, show and processes.first)
-    with bar, tuning.frozen.inside(net), together(net, processes, recipe.sync_bn), torch.random.fork_rng():
+    bar = TrainingProgress(methods.name_of(method), recipe.epochs, steps, progress and processes.first)
+    with (
+        bar,
+        optimisation.frozen.inside(net),
+        all_present(processes),
+        shared_norms(net, processes, recipe.sync_bn),
+        torch.random.fork_rng(),
+    ):
         for number in epochs:
             torch.manual_seed(seed_of(recipe.seed, number, processes.rank))
             tally = Tally(number)
             model.train()
             for index, batch in enumerate(batches(number)):
-                rate = tuning.set_rates(optimizer, number * steps + index, steps)
+                rate = optimisation.set_rates(optimizer, number * steps + index, steps)
                 with nets.running(net, batch.images), methods.guarded(method):
                     step = method.step(model, batch)
                 methods.check_step(step, method, batch)
@@ -251,31 +249,14 @@ def _train(
             net.eval()
             if validation:
                 epoch = processes.by_first(partial(validation.measured, epoch, net, method, recipe.precision))
-            journal.add(epoch, method)
+            checkpointer.add(epoch, method)
             bar.epoch(epoch)
             if on_epoch:
                 processes.only_first(partial(on_epoch, epoch, net))
     net.eval()
-    history = journal.close(train.classes)
+    history = checkpointer.close()
     warn_of_guessing(history[-1].accuracy, len(train.classes), f"the training images of {train.name}")
     return history
-
-
-def _prepared(
-    net: nn.Module, train: ImageSet, outliers: ImageSet | None, held_out: HeldOut
-) -> tuple[ImageSet, ImageSet | None, HeldOut]:
-    """All images of a training, prepared as the network or, if it declares nothing, as the training images."""
-    train = nets.prepared_for(net, require_images(train, "training images"))
-
-    def alike(images: ImageSet | None, what: str) -> ImageSet | None:
-        return None if images is None else nets.prepared_for(net, require_images(images, what), like=train)
-
-    validation, unknown = held_out
-    return (
-        train,
-        alike(outliers, "outliers"),
-        (alike(validation, "validation images"), alike(unknown, "validation outliers")),
-    )
 
 
 def seed_of(seed: int, epoch: int, rank: int) -> int:

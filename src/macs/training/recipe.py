@@ -1,17 +1,24 @@
 """Recipe: the hyper-parameters of a training, in one frozen dataclass.
 
 The TrainingSpec holds it together with the network, the images and the method. An unknown key or a value of the wrong
-type is an error.
+type is an error. `--method auto` stands for the method and settings that the study recommends (docs/study.md says what
+they rest on); a run folder records these themselves, never the word auto.
 """
 
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from macs.core.errors import MacsError
 from macs.core.settings import Name, Span, check, typed
 
 Margin = Annotated[float | None, Span(0, 1_000_000)]
 Rate = Annotated[float, Span(0, 1000, usual=0.5)]
+AUTO, METHOD = "auto", "macs"  # as a value of --method, and the method that it stands for
+SETTINGS: dict[str, float | str | bool] = {
+    **{"on": "energy", "variant": "hinge", "margin": 10.0, "margin_weight": 2.0},
+    "focus": 0.5,
+}
 BACKBONE = "backbone"  # as a value of `freeze`: all layers but the last
 
 
@@ -153,3 +160,8 @@ upper layers at 96 pixels, measured on every second validation photograph. There
 because transformers, which were not tried, usually need smaller rates. Warm-up, weight decay and augmentation are
 customary values that were not compared.
 """
+
+
+def resolved(method: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The method and settings that a name stands for; settings that are given override those of auto."""
+    return (METHOD, {**SETTINGS, **settings}) if method == AUTO else (method, dict(settings))

@@ -110,7 +110,7 @@ def test_verbose_tells_what_was_read_and_chosen_and_how_long_it_took(
     assert json.loads(captured.out)["history"]  # standard output holds the result alone
     (epoch, *warnings), logged = told(captured.err)
     assert epoch.startswith("msp epoch 1/1") and all(line.startswith("warning: ") for line in warnings)
-    lines = logged["macs"] + logged["macs.data.loading"] + logged["macs.training.together"]
+    lines = logged["macs"] + logged["macs.data.loading"] + logged["macs.training.distributed"]
     for expected in (
         r"macs \d.*, Python 3\.",
         r"macs pretrain --id .*/mine ",
@@ -121,7 +121,7 @@ def test_verbose_tells_what_was_read_and_chosen_and_how_long_it_took(
         r"the command took \d+\.\d\d s",
     ):
         assert sum(re.match(expected, line) is not None for line in lines) == 1, expected
-    assert re.fullmatch(r"epoch 1 took \d+\.\d\d s", logged["macs.training.journal"][0])
+    assert re.fullmatch(r"epoch 1 took \d+\.\d\d s", logged["macs.training.checkpointing"][0])
 
     unknown = sets / "unknown.npy"
     run("evaluate", sets / "told", "--ood", unknown, "--trials", 2, "--threads", 1, "--json")  # the variable is set

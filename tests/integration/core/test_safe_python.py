@@ -10,7 +10,7 @@ from macs.core.devices import _multiplies_bf16
 from macs.core.errors import MacsError
 from macs.core.safe_python import python
 from macs.serve.served import export_apart
-from macs.training.launching import start
+from macs.training.distributed import start
 
 
 @pytest.fixture

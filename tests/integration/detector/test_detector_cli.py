@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-import tomli_w
 import torch
 from PIL import Image
 from torch import nn
@@ -26,14 +25,27 @@ from cases import slow
 from command import refused, run
 from dots import Dots
 from macs import nets
+from macs.data.preparation import Preparation
+from macs.data.spec import DataSpec
 from macs.detector import Detector
 from macs.detector.runtime import session
+from macs.training.recipe import Recipe
+from macs.training.spec import Start, TrainingSpec
 from tiny import STRIPES, noise, save, stripes
 
 
-def older_record(images: Path) -> str:
-    """What a run of an older version recorded: names alone."""
-    return tomli_w.dumps({"id": str(images), "net": "wrn-10-1", "method": "msp", "outliers": "", "size": 16})
+def record(images: Path) -> str:
+    """What a run records that was trained on these images."""
+    return TrainingSpec(
+        train=DataSpec(str(images), "train"),
+        outliers=None,
+        net="wrn-10-1",
+        classes=(),
+        preparation=Preparation(size=16),
+        start=Start("random"),
+        method="msp",
+        recipe=Recipe(),
+    ).to_toml()
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +57,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, trained: nn.Module) -> Path:
     save(noise(20, seed=4), root / "unknown", ".jpg")
     np.save(root / "flat.npy", stripes(50, seed=7).pixels[:])
     (root / "run").mkdir()
-    (root / "run" / "recipe.toml").write_text(older_record(root / "mine"))
+    (root / "run" / "recipe.toml").write_text(record(root / "mine"))
     net: Any = copy.deepcopy(trained)  # with its classes in the order of the folders
     order = [STRIPES.index(name) for name in sorted(STRIPES)]
     net.fc.load_state_dict({name: tensor[order] for name, tensor in net.fc.state_dict().items()})
@@ -286,7 +298,7 @@ def mistakes(root: Path) -> list[tuple[list[object], str]]:
 
 def test_a_mistake_gets_one_sentence_and_most_need_no_torch(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "trained-on-all").mkdir()
-    (root / "trained-on-all" / "recipe.toml").write_text(older_record(root / "mine" / "train"))
+    (root / "trained-on-all" / "recipe.toml").write_text(record(root / "mine" / "train"))
     nets.save(nets.build("wrn-10-1", 3), root / "trained-on-all" / "net.safetensors")
     shutil.copytree(root / "mine" / "train", root / "copied")
     before = {path: path.read_bytes() for path in (root / "run").iterdir()}

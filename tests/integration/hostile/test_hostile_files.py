@@ -6,7 +6,7 @@ import pytest
 
 import spoiled
 from harness import Call, Case, Outcome, Workshop, case, check
-from macs.training.options import TrainingOptions
+from macs.training.spec import TrainingOptions
 from options import WRITTEN
 
 pytestmark = pytest.mark.hostile

@@ -5,7 +5,7 @@ from pathlib import Path
 import macs
 from macs import nets
 from macs.data import ImageSet
-from macs.training.recommended import METHOD, SETTINGS
+from macs.training.recipe import METHOD, SETTINGS
 from macs.training.runs import RunFolder
 
 

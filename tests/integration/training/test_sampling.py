@@ -11,9 +11,9 @@ import macs
 from macs import methods, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.training.feed import features_suffice
 from macs.training.recipe import Recipe
 from macs.training.runs import Epoch
+from macs.training.training_batches import features_suffice
 from short_training import SHORT, TwoLayers, same, small_net, weights
 
 HARDEST = replace(SHORT, outlier_sampling="hardest", batch_in=32, batch_out=8, epoch_size=64)  # 16 in an epoch

@@ -16,9 +16,9 @@ import torch
 from command import refused, run
 from macs import nets
 from macs.cli.train import finetuning_from, measuring
-from macs.training.options import TrainingOptions
 from macs.training.recipe import FROM_LIBRARY, Recipe
 from macs.training.runs import RunFolder
+from macs.training.spec import TrainingOptions
 from tiny import STRIPES, noise, save, stripes
 
 SHORT = ["--size", 16, "--net", "wrn-10-1", "--epochs", 1, "--batch-in", 16, "--lr", "0.01"]

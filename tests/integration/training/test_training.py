@@ -25,9 +25,9 @@ from elsewhere import start_training
 from macs import nets
 from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet
-from macs.training.options import METHODS
 from macs.training.recipe import PRETRAINING
 from macs.training.runs import RunFolder
+from macs.training.spec import METHODS
 from short_training import SHORT, TwoLayers, same, small_net, weights
 from tiny import noise, save, stripes
 

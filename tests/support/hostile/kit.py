@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import macs
 from macs import Detector, ImageSet, Recipe, losses, metrics, nets
 from macs.evaluation import Protocol
-from macs.training.options import TrainingOptions
+from macs.training.spec import TrainingOptions
 from tiny import STRIPES, noise, stripes
 
 __all__ = ["NET", "STRIPES", "Detector", "Image", "ImageSet", "Path", "Recipe", "images", "load_file", "losses", "macs"]

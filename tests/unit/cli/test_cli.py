@@ -9,6 +9,10 @@ import torch
 from command import refused, run
 from macs import nets
 from macs.cli._app import app
+from macs.data.preparation import Preparation
+from macs.data.spec import DataSpec
+from macs.training.recipe import Recipe
+from macs.training.spec import Start, TrainingSpec
 from repository import ROOT
 from tiny import save_folders
 
@@ -76,7 +80,17 @@ def test_the_normalisation_of_a_public_checkpoint_is_named(
 
 
 def test_an_unfinished_run_is_not_evaluated(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "recipe.toml").write_text("epochs = 3\n")
+    spec = TrainingSpec(
+        train=DataSpec(str(folders / "mine"), "train"),
+        outliers=None,
+        net="wrn-10-1",
+        classes=(),
+        preparation=Preparation(size=8),
+        start=Start("random"),
+        method="msp",
+        recipe=Recipe(),
+    )
+    (tmp_path / "recipe.toml").write_text(spec.to_toml())
     assert "not finished" in refused(capsys, "evaluate", tmp_path, "--ood", folders / "unknown")
 
 
@@ -86,7 +100,7 @@ def test_ctrl_c_promises_nothing_that_a_command_does_not_do(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("macs.training.trained.load", interrupted)
+    monkeypatch.setattr("macs.training.runs.load", interrupted)
     (folders / "net.pt").touch()
     net = ["--net", "wrn-10-1", "--checkpoint", folders / "net.pt"]
     run("evaluate", *net, "--id", folders / "mine", "--ood", folders / "unknown", expect=130)

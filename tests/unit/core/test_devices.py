@@ -10,7 +10,7 @@ from torch import nn
 import macs
 from macs.core.devices import best_device, channels_last, device_of, explained, use_bf16
 from macs.core.errors import MacsError
-from macs.training.together import connect
+from macs.training.distributed import connect
 from tiny import stripes
 
 CPU = torch.device("cpu")
@@ -68,7 +68,7 @@ def test_training_takes_place_on_that_device(
     def fabric(**arguments: Any) -> None:
         raise Asked(arguments["accelerator"], arguments["devices"])
 
-    monkeypatch.setattr("macs.training.together.Fabric", fabric)
+    monkeypatch.setattr("macs.training.distributed.Fabric", fabric)
     macs.use_device(name)
     recipe = macs.Recipe(batch_out=0, precision="float32")
     with pytest.raises(Asked) as asked:

@@ -1,4 +1,4 @@
-"""The part of a process, and what it is when it is alone; several are tested in training/test_together.py."""
+"""The part of a process, and what it is when it is alone; several are tested in training/test_distributed.py."""
 
 import pytest
 import torch

@@ -13,9 +13,8 @@ from macs import methods, nets
 from macs.core.errors import MacsError
 from macs.methods import Batch, Step
 from macs.methods.dal import DistributionAugmentedLearning
-from macs.training.feed import features_suffice
-from macs.training.parts import InParts
 from macs.training.recipe import Recipe
+from macs.training.training_batches import MicroBatched, features_suffice
 
 
 def two_layers(features: int = 5, classes: int = 4) -> Any:
@@ -144,9 +143,9 @@ def test_features_are_enough_for_it_and_parts_of_a_batch_too() -> None:
     features = replace(given, images=plain[:3](given.images), outliers=plain[:3](given.outliers))
     method = DistributionAugmentedLearning()
     losses = [stepped(method, run, each).loss.item() for run, each in ((plain, given), (plain[3], features))]
-    losses.append(stepped(method, InParts(plain, 3), given).loss.item())
+    losses.append(stepped(method, MicroBatched(plain, 3), given).loss.item())
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-5)
-    for run in (plain, InParts(plain, 3)):
+    for run in (plain, MicroBatched(plain, 3)):
         assert method.prepare(run, given) is method
 
 

@@ -22,8 +22,8 @@ from macs.methods.macs import MarginBoundedConfidence
 from macs.methods.mcd import ConfidenceDifference
 from macs.methods.mixoe import MixtureOutlierExposure, cutmix
 from macs.methods.oe import OutlierExposure
-from macs.training.options import METHODS
 from macs.training.recipe import Recipe
+from macs.training.spec import METHODS
 
 
 class Counting(nn.Module):

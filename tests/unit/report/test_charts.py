@@ -9,16 +9,28 @@ import pytest
 from scipy.integrate import trapezoid
 
 from macs.data import ImageSet
+from macs.data.preparation import Preparation
+from macs.data.spec import DataSpec
 from macs.evaluation import measure
 from macs.report import charts, history
 from macs.report.charts import BINS, SMOOTHING, Axis, path
 from macs.report.findings import Judged, TrainingRecord
 from macs.report.thresholds import choose
-from macs.training.options import TrainingOptions
+from macs.training.recipe import Recipe
 from macs.training.runs import Epoch
+from macs.training.spec import Start, TrainingSpec
 
 RANDOM = np.random.default_rng(1)
-SPEC = TrainingOptions().unverified()
+SPEC = TrainingSpec(
+    train=DataSpec("cifar10", "train"),
+    outliers=DataSpec("300k", "train", labelled=False),
+    net="wrn-40-2",
+    classes=(),
+    preparation=Preparation(),
+    start=Start("random"),
+    method="macs",
+    recipe=Recipe(),
+)
 
 
 def judged(title: str, confidences: Sequence[float] | np.ndarray) -> Judged:

@@ -13,7 +13,7 @@ from macs.research.study import Study, StudyResults
 from macs.research.study_cells import METRICS, CellRecord, loss_code, records_in
 from macs.research.study_plan import COSTS, ELSEWHERE, EQUAL, KEPT, LONGER, NET, OOD, ROWS, SCORES, Row, Trial, repeated
 from macs.research.study_tables import MARKERS, as_dict, blocks, draw, refreshed
-from macs.training.recommended import resolved
+from macs.training.recipe import resolved
 from repository import ROOT
 
 REPOSITORY = ROOT / "study"

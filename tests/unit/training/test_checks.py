@@ -16,8 +16,7 @@ from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet
 from macs.training.checks import check_fitness, divergence, warn_of_familiar_sets, warn_of_known_outliers
 from macs.training.recipe import Recipe
-from macs.training.runs import RunFolder
-from macs.training.trained import Trained
+from macs.training.runs import RunFolder, TrainedNetwork
 from short_training import SHORT, small_net
 from tiny import noise, stripes
 
@@ -131,7 +130,7 @@ def test_a_public_network_for_svhn_may_expect_plain_pixels(
     torch.save(net.published.state_dict(), file)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        Trained("wrn-10-1", file, id, normalisation=normalisation).network(10)
+        TrainedNetwork("wrn-10-1", file, id, normalisation=normalisation).network(10)
     assert any("--normalisation none" in str(each.message) for each in caught) == warned
 
 
@@ -139,5 +138,5 @@ def test_our_own_network_for_svhn_says_how_its_images_are_normalised(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
     nets.save(nets.build("wrn-10-1", 10), tmp_path / "own.safetensors")
-    Trained("wrn-10-1", tmp_path / "own.safetensors", "svhn").network(10)
+    TrainedNetwork("wrn-10-1", tmp_path / "own.safetensors", "svhn").network(10)
     assert not recwarn.list

@@ -9,9 +9,8 @@ from torch import nn
 
 from macs import methods
 from macs.core.errors import MacsError
-from macs.training.feed import features_suffice
-from macs.training.mixing import diverse_mix
 from macs.training.recipe import Recipe
+from macs.training.training_batches import diverse_mix, features_suffice
 from short_training import TwoLayers
 
 

@@ -10,8 +10,8 @@ import pytest
 import tomli_w
 
 from macs.core.errors import MacsError
-from macs.training.options import PRETRAINING_OPTIONS, TrainingOptions
 from macs.training.recipe import Recipe
+from macs.training.spec import PRETRAINING_OPTIONS, TrainingOptions
 
 
 @pytest.mark.parametrize(

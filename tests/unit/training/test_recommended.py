@@ -3,8 +3,8 @@
 import pytest
 
 from macs import methods
-from macs.training.options import TrainingOptions
-from macs.training.recommended import METHOD, SETTINGS, resolved
+from macs.training.recipe import METHOD, SETTINGS, resolved
+from macs.training.spec import TrainingOptions
 
 
 def test_auto_becomes_the_recommended_method_and_any_other_name_stays() -> None:

@@ -1,17 +1,15 @@
-"""The run folder: whose it is, what it records, and what a killed process or an older version may have left in it."""
+"""The run folder: whose it is, what it records, and what a killed process may have left in it."""
 
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tomli_w
 import torch
 
 from macs.core.errors import MacsError
 from macs.data.preparation import Preparation
 from macs.data.spec import DataSpec
-from macs.training.options import TrainingOptions
 from macs.training.recipe import Recipe
 from macs.training.runs import RunFolder
 from macs.training.spec import Start, TrainingSpec
@@ -61,19 +59,6 @@ def test_weights_in_memory_need_not_be_made_again_to_go_on(tmp_path: Path) -> No
     folder, ours = RunFolder(tmp_path), replace(SPEC, start=Start("memory", "b"))
     folder.claim(ours, resume=False)
     folder.claim(replace(ours, start=Start("memory", "c")), resume=True)
-
-
-def test_a_run_of_an_older_version_is_read_but_not_gone_on_with(tmp_path: Path) -> None:
-    asked = TrainingOptions(
-        id="digits", outliers="300k", checkpoint="a.pt", size=16, recipe=Recipe(margin=0.3, epochs=2)
-    )
-    given = {key: value for key, value in asked.flat().items() if value not in (None, {})}
-    (tmp_path / "recipe.toml").write_text(tomli_w.dumps(given))
-    spec = RunFolder(tmp_path).spec
-    assert (spec.train.source, spec.start.source, spec.preparation.size) == ("digits", "a.pt", 16)
-    assert spec.recipe == asked.recipe and TrainingOptions.of(spec) == asked
-    with pytest.raises(MacsError, match="did not record its images and starting weights"):
-        RunFolder(tmp_path).claim(SPEC, resume=True)
 
 
 def test_a_state_that_unpacks_to_far_more_than_its_file_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from macs.data import ImageSet
-from macs.training.sampling import outliers_of
+from macs.training.training_batches import outliers_of
 from short_training import SHORT
 from tiny import stripes
 

@@ -11,9 +11,8 @@ import pytest
 from macs.core.errors import MacsError
 from macs.data.preparation import Preparation
 from macs.data.spec import DataSpec
-from macs.training.options import TrainingOptions
 from macs.training.recipe import Recipe
-from macs.training.spec import Start, TrainingSpec, differences
+from macs.training.spec import Start, TrainingOptions, TrainingSpec, differences
 
 SPEC = TrainingSpec(
     train=DataSpec("cifar10", "train", images=50_000, whole=50_000, fingerprint="aa"),

@@ -14,8 +14,8 @@ from macs import methods
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.methods import Method
+from macs.training.checks import Validation, validation_on
 from macs.training.runs import Epoch
-from macs.training.validation import Validation, validation_on
 from short_training import small_net
 from tiny import STRIPES, noise, stripes
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from macs.scores import Score
-    from macs.training.trained import Trained
+    from macs.training.runs import TrainedNetwork
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Benchmark:
         self.warn_of_counts({self.id: test, **ood})
         return test, ood
 
-    def suited(self, trained: "Trained") -> "Trained":
+    def suited(self, trained: "TrainedNetwork") -> "TrainedNetwork":
         """A network without a run of ours, prepared and normalised as those that were published with the benchmark."""
         normalisation = trained.normalisation or self.normalisation
         return replace(trained, preparation=self.preparation, normalisation=normalisation)

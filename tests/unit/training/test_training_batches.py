@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from macs import methods
 from macs.methods import Batch, Method, Step
-from macs.training.feed import features_suffice
+from macs.training.training_batches import features_suffice
 from short_training import SHORT, TwoLayers
 
 HEAD = replace(SHORT, freeze="backbone", lr=0.1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from macs import methods, nets
 from macs.data import ImageSet
 from macs.methods import Batch
-from macs.training.parts import InParts
+from macs.training.training_batches import MicroBatched
 from short_training import TwoLayers, same, weights
 
 
@@ -31,7 +31,7 @@ def gradients(net: nn.Module, run: nn.Module, given: Batch, **settings: Any) -> 
 def test_the_gradients_of_a_loss_over_pairs_are_those_of_the_whole_batch(parts: int, variant: str) -> None:
     net, given = TwoLayers(), batch(13, 9)
     expected = gradients(net, net, given, variant=variant)
-    for name, gradient in gradients(net, InParts(net, parts), given, variant=variant).items():
+    for name, gradient in gradients(net, MicroBatched(net, parts), given, variant=variant).items():
         assert torch.allclose(gradient, expected[name], rtol=1e-4, atol=1e-6), name
 
 
@@ -43,14 +43,14 @@ def test_only_one_part_is_in_the_network_at_a_time_and_has_its_share_of_outliers
 
     seen: list[tuple[int, int]] = []
     net, given = Watched(), batch(8, 4)
-    gradients(net, InParts(net, 4), replace(given, outliers=given.outliers + 1))
+    gradients(net, MicroBatched(net, 4), replace(given, outliers=given.outliers + 1))
     assert seen == [(3, 1)] * 8  # four parts forward, and again on the way back
 
 
 def test_batch_norm_sees_each_part_and_updates_its_statistics_once() -> None:
     net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(768, momentum=0.1), nn.Linear(768, 3))
     given, by_hand = batch(6, 6), copy.deepcopy(net)
-    gradients(net, InParts(net, 3), given)
+    gradients(net, MicroBatched(net, 3), given)
     together = torch.cat([given.images, given.outliers])
     with torch.no_grad():
         for first in range(3):
@@ -65,7 +65,7 @@ def test_random_layers_draw_the_same_numbers_when_they_run_again(known: ImageSet
     given = batch(6, 6)
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        ours = gradients(net, InParts(net, 1), given)
+        ours = gradients(net, MicroBatched(net, 1), given)
         torch.manual_seed(3)
         expected = gradients(net, net, given)
     for name, gradient in ours.items():

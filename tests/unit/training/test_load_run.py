@@ -13,22 +13,21 @@ from macs.core.errors import MacsError
 from macs.data.preparation import Preparation
 from macs.data.spec import DataSpec
 from macs.report.findings import read_training
-from macs.training.options import PRETRAINING_OPTIONS, TrainingOptions
 from macs.training.recipe import Recipe
-from macs.training.spec import Start, TrainingSpec
-from macs.training.trained import open_trained
+from macs.training.runs import load_run
+from macs.training.spec import PRETRAINING_OPTIONS, Start, TrainingOptions, TrainingSpec
 
 
 def test_without_a_run_every_part_is_given(tmp_path: Path) -> None:
     (tmp_path / "x.pt").touch()
     parts: Any = {"net": "wrn-10-1", "checkpoint": tmp_path / "x.pt", "id": "digits"}
-    found = open_trained(None, **parts)
+    found = load_run(None, **parts)
     assert (found.preparation.size, found.score, found.spec, found.trained_on) == (32, "msp", None, None)
     for missing in parts:
         with pytest.raises(MacsError, match="Name a run folder, or give --net, --checkpoint and --images"):
-            open_trained(None, **{**parts, missing: None}, images="--images")
+            load_run(None, **{**parts, missing: None}, images="--images")
     with pytest.raises(MacsError, match="size must be at least 1"):
-        open_trained(None, **parts, size=0)
+        load_run(None, **parts, size=0)
 
 
 @pytest.fixture
@@ -55,10 +54,10 @@ def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_only_a_runs_record_names_is_not_imported(strangers: Path) -> None:
     with pytest.raises(MacsError, match=r"run/recipe\.toml names code of your own, sly:Net, .* add --net sly:Net\."):
-        open_trained(strangers)
+        load_run(strangers)
     with pytest.raises(MacsError, match=r"sly:images, .* add --images sly:images\."):
-        open_trained(strangers, net="wrn-10-1", images="--images")
-    trained = open_trained(strangers, net="wrn-10-1", id="digits")
+        load_run(strangers, net="wrn-10-1", images="--images")
+    trained = load_run(strangers, net="wrn-10-1", id="digits")
     assert trained.trained_on is None  # nor are its training images read
     with pytest.raises(MacsError, match=r"a method of your own, sly:Method, .* choose a score with --score"):
         assert trained.score
@@ -68,7 +67,7 @@ def test_what_only_a_runs_record_names_is_not_imported(strangers: Path) -> None:
 
 
 def test_what_is_named_twice_is_used(strangers: Path) -> None:
-    trained = open_trained(strangers, net="sly:Net", id="sly:images")
+    trained = load_run(strangers, net="sly:Net", id="sly:images")
     assert (trained.net, trained.id, trained.trained_on) == ("sly:Net", "sly:images", "sly:images")
 
 
@@ -92,6 +91,6 @@ def test_images_are_prepared_as_the_file_of_the_network_says(tmp_path: Path) -> 
     preparation = nets.Preparation(24, 28, "bicubic", *nets.NORMALISATIONS["half"])
     nets.save(nets.build("wrn-10-1", 2, preparation=preparation), tmp_path / "net.safetensors")
     parts: Any = {"net": "wrn-10-1", "checkpoint": tmp_path / "net.safetensors", "id": "digits"}
-    assert open_trained(None, **parts).preparation == preparation
-    larger = open_trained(None, **parts, size=48)
+    assert load_run(None, **parts).preparation == preparation
+    larger = load_run(None, **parts, size=48)
     assert larger.preparation == nets.preparation_of(larger.network(2)) == preparation.at_size(48)

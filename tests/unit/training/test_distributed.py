@@ -1,4 +1,4 @@
-"""The number of devices is checked before anything starts; what is started is tested in test_together.py."""
+"""The number of devices is checked before anything starts; what is started is tested in tests/integration."""
 
 import os
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from macs.core.errors import MacsError, MacsWarning
-from macs.training import launching
-from macs.training.launching import start
+from macs.training import distributed
+from macs.training.distributed import start
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         calls.append(arguments)
         return 7
 
-    monkeypatch.setattr(launching, "_launch", launch)
+    monkeypatch.setattr(distributed, "_launch", launch)
     return calls
 
 
@@ -58,5 +58,5 @@ def test_devices_that_are_not_there(launched: list[object], monkeypatch: pytest.
 def test_the_last_words_of_a_process(tmp_path: Path) -> None:
     (tmp_path / "macs_x/attempt_0/1").mkdir(parents=True)
     (tmp_path / "macs_x/attempt_0/1/stderr.log").write_text("warning: a\nerror: There is no data.\n")
-    assert launching._last_words(tmp_path, 1) == "error: There is no data."
-    assert "without a message" in launching._last_words(tmp_path, 2)
+    assert distributed._last_words(tmp_path, 1) == "error: There is no data."
+    assert "without a message" in distributed._last_words(tmp_path, 2)

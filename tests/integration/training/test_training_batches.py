@@ -12,8 +12,8 @@ import macs
 from borrowed import built
 from macs import methods, nets
 from macs.data import ImageSet
-from macs.training import feed
-from macs.training.feed import features_suffice
+from macs.training import training_batches
+from macs.training.training_batches import features_suffice
 from short_training import SHORT, TwoLayers, small_net, stopping, weights
 from tiny import noise, stripes
 
@@ -25,7 +25,7 @@ def on_pixels(
 ) -> list[macs.training.runs.Epoch]:
     """The same training with the whole network in every step."""
     with patch.context() as patched:
-        patched.setattr(feed, "features_suffice", lambda *_: False)
+        patched.setattr(training_batches, "features_suffice", lambda *_: False)
         return macs.finetune(net, *images, progress=False, **options)
 
 

@@ -56,7 +56,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Optimisation:
     """How the weights of a network are trained by a recipe."""
 
     recipe: Recipe
@@ -64,7 +64,7 @@ class Tuning:
     groups: list[Group]
 
     @classmethod
-    def of(cls, net: nn.Module, recipe: Recipe, size: int) -> "Tuning":
+    def of(cls, net: nn.Module, recipe: Recipe, size: int) -> "Optimisation":
         """The tuning of a network for images of this size; a MacsError says what cannot be frozen."""
         needs_head = recipe.freeze == BACKBONE or recipe.head_lr is not None
         head = [*last_layer(net, size).parameters()] if needs_head else []

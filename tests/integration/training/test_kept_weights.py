@@ -28,7 +28,7 @@ def merits(monkeypatch: pytest.MonkeyPatch) -> None:
     def measured(_: object, epoch: Epoch, *__: object) -> Epoch:
         return replace(epoch, validation_accuracy=[0.5, 0.9, 0.7, 0.9][epoch.epoch - 1])
 
-    monkeypatch.setattr("macs.training.validation.Validation.measured", measured)
+    monkeypatch.setattr("macs.training.checks.Validation.measured", measured)
 
 
 def after_each_epoch(known: ImageSet, outliers: ImageSet) -> list[dict[str, Tensor]]:

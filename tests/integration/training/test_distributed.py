@@ -19,7 +19,7 @@ from command import refused
 from macs import methods
 from macs.core.processes import ALONE, Processes
 from macs.methods import Batch, Method, Step
-from macs.training.together import connect, shared_norms, world
+from macs.training.distributed import connect, shared_norms, world
 from one_of_several import METHODS, SIZES, first_steps, smooth_activations
 from repository import ROOT, SUPPORT
 from tiny import noise, stripes
