@@ -1,16 +1,20 @@
-"""The connection to a Ray cluster: an existing one, or one that is started on this machine for this process."""
+"""Ray clusters: the connection to an existing or a new one, and the loop that runs many tasks there."""
 
 import logging
 import os
 import socket
+from collections.abc import Callable, Collection, Generator, Iterable
 from importlib.util import find_spec
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from macs.core.errors import MacsError, first_line
 from macs.core.safe_python import working_folder_last
+from macs.core.version import __version__
 
 log = logging.getLogger(__name__)
 
+Item = TypeVar("Item")
 TRIES = 5  # attempts at a task whose worker or machine is lost
 
 
@@ -72,3 +76,39 @@ def slots(ray: Any, cpus: float, gpus: float = 0.0) -> int:
             f"needs {wanted}; ask for less with --threads and --gpus."
         )
     return room
+
+
+def ended_tasks(
+    ray: Any,
+    items: Iterable[Item],
+    start: Callable[[Item], Any],
+    room: int,
+    look: Callable[[Collection[Item]], object] = lambda running: None,
+    every: float | None = None,
+) -> Generator[tuple[Item, Any], None, None]:
+    """Start one task per item, at most `room` at a time, and yield each item with its task when that has ended.
+
+    `look` is called with the items of running tasks whenever one ends, and every so many seconds. When the iteration
+    ends early, such as by Ctrl-C, the tasks that still run are cancelled; what they have written stays.
+    """
+    waiting = iter(items)
+    running: dict[Any, Item] = {}
+    try:
+        while True:
+            for item in islice(waiting, room - len(running)):
+                running[start(item)] = item
+            if not running:
+                return
+            ended, _ = ray.wait([*running], timeout=every)
+            look(running.values())
+            for task in ended:
+                yield running.pop(task), task
+    finally:
+        for task in running:
+            ray.cancel(task, force=True)
+
+
+def same_version(driver: str) -> None:
+    """Raise in a worker whose version of macs is not the driver's."""
+    if driver != __version__:
+        raise MacsError(f"A worker has macs {__version__} and the driver {driver}; install the same version.")

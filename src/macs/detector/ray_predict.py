@@ -14,13 +14,14 @@ import hashlib
 import io
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from macs.core.clusters import TRIES, connected, slots
+from macs.core.clusters import TRIES, connected, ended_tasks, same_version, slots
 from macs.core.errors import MacsError, first_line, last_line
 from macs.core.files import output_folder, user_path, write_atomically
 from macs.core.version import __version__
@@ -77,32 +78,27 @@ def predict_on_ray(
     task = ray.remote(num_cpus=threads, max_retries=TRIES - 1)(judge_chunk)
     shipped = ray.put(content)
     count, before = Count(), 0
-    running: dict[Any, Chunk] = {}
-    rest = chunks_of(paths, chunk)
-    try:
-        while True:
-            while len(running) < room and (each := next(rest, None)) is not None:
-                before += each.file(job) in there
-                # One that is there is read again for its counts alone.
-                running[task.remote(each, shipped, job, each.file(job) in there)] = each
-            if not running:
-                return count
-            (done, *_), _ = ray.wait([*running], num_returns=1)
-            chunk_done = running.pop(done)
+
+    def start(each: Chunk) -> Any:
+        nonlocal before
+        done = each.file(job) in there
+        before += done
+        return task.remote(each, shipped, job, done)  # one that is done is read again for its counts alone
+
+    with closing(ended_tasks(ray, chunks_of(paths, chunk), start, room)) as tasks:
+        for ended, reference in tasks:
             try:
-                rows, ood, failed = ray.get(done)
+                rows, ood, failed = ray.get(reference)
             except ray.exceptions.RayTaskError as error:
                 raise MacsError(told_by(error)) from None
             except ray.exceptions.RayError as error:
                 raise MacsError(
-                    f"{chunk_done.paths[0]} and {len(chunk_done.paths) - 1} other paths were tried {TRIES} times, and "
-                    f"their worker was lost each time ({first_line(error)}); the same command continues."
+                    f"{ended.paths[0]} and {len(ended.paths) - 1} other paths were tried {TRIES} times, and their "
+                    f"worker was lost each time ({first_line(error)}); the same command continues."
                 ) from None
             count.rows, count.ood, count.failed = count.rows + rows, count.ood + ood, count.failed + failed
             heard(count, before)
-    finally:
-        for each in running:
-            ray.cancel(each, force=True)
+    return count
 
 
 def chunks_of(paths: Sequence[str], size: int) -> Iterator[Chunk]:
@@ -151,8 +147,7 @@ def judge_chunk(chunk: Chunk, content: bytes, job: Job, done: bool) -> tuple[int
     from macs.detector.paths import find_images, listed_images
     from macs.detector.stream import predict_items
 
-    if job.version != __version__:
-        raise MacsError(f"A worker has macs {__version__} and the driver {job.version}; install the same version.")
+    same_version(job.version)
     file = f"{job.out.rstrip('/')}/{chunk.file(job)}"
     if done:
         return numbers_of(file)

@@ -8,15 +8,15 @@ would, so that on one kind of machine both engines give the same bits.
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from macs.core.clusters import TRIES, connected, slots
+from macs.core.clusters import TRIES, connected, ended_tasks, same_version, slots
 from macs.core.console import Terminal, show_log
 from macs.core.errors import MacsError, first_line, last_line
 from macs.core.version import __version__
@@ -70,29 +70,26 @@ class RayEngine:
         held = self.held or NOTHING
         shipped, terms = ray.put((held, on)), Terms(self.data, fpr_rule, threads, __version__, self.mirror)
         starts: dict[str, Any] = {}  # by hash: networks whose files may be on this machine only
-        rest = iter(cells)
-        running: dict[Any, Cell] = {}
-        try:
-            with Display(self.progress) as display:
-                while True:
-                    while len(running) < room and (cell := next(rest, None)) is not None:
-                        assert cell.key  # computed now, so that it travels with the cell and the worker can compare it
-                        start = cell.spec.start
-                        if start.file and start.weights not in {*held.nets, *starts}:
-                            starts[start.weights] = ray.put(load_start(cell.spec, held))
-                        running[task.remote(cell, shipped, starts.get(start.weights), terms)] = cell
-                    if not running:
-                        return
-                    ended, _ = ray.wait([*running], timeout=LOOK_EVERY)
-                    if display.due(PULL_EVERY if self.mirror else LOOK_EVERY):
-                        for cell in running.values():
-                            fetch(cell, self.mirror, to_read)
-                        display.show(running.values())
-                    for reference in ended:
-                        yield outcome(ray, running.pop(reference), reference, self.mirror)
-        finally:  # also after Ctrl-C: what the cells have written stays, and the same command continues
-            for reference in running:
-                ray.cancel(reference, force=True)
+
+        def start(cell: Cell) -> Any:
+            assert cell.key  # computed now, so that it travels with the cell and the worker can compare it
+            weights = cell.spec.start.weights
+            if cell.spec.start.file and weights not in {*held.nets, *starts}:
+                starts[weights] = ray.put(load_start(cell.spec, held))
+            return task.remote(cell, shipped, starts.get(weights), terms)
+
+        def look(running: Collection[Cell]) -> None:
+            if display.due(PULL_EVERY if self.mirror else LOOK_EVERY):
+                for cell in running:
+                    fetch(cell, self.mirror, to_read)
+                display.show(running)
+
+        with (
+            Display(self.progress) as display,
+            closing(ended_tasks(ray, cells, start, room, look, LOOK_EVERY)) as tasks,
+        ):
+            for cell, ended in tasks:
+                yield outcome(ray, cell, ended, self.mirror)
 
 
 def train_and_measure(cell: Cell, shipped: tuple["Held", Examination], start: "nn.Module | None", terms: Terms) -> Done:
@@ -151,8 +148,7 @@ def fetch(cell: Cell, mirror: Mirror | None, wanted: Callable[[str], bool] = lam
 
 def check_machine(cell: Cell, terms: Terms) -> None:
     """Refuse a machine whose results would not be those that the driver records."""
-    if terms.version != __version__:
-        raise MacsError(f"it has macs {__version__} and the driver {terms.version}; install the same version")
+    same_version(terms.version)
     if Cell(cell.root, cell.name, cell.spec, cell.trained).key != cell.key:
         raise MacsError("it would compute in another precision than the driver; set --precision")
 
