@@ -27,8 +27,11 @@ from tiny import noise
 
 METHODS: list[tuple[str, dict[str, Any]]] = [
     ("msp", {}),
+    ("logitnorm", {}),
     ("oe", {}),
+    ("mcd", {}),
     ("energy", {}),
+    ("energy-oe", {}),
     ("mixoe", {}),
     ("mixoe", {"mix": "cutmix", "joint": True}),
     ("divoe", {}),
