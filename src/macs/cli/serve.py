@@ -69,8 +69,8 @@ def serve(
     if missing:
         raise MacsError(f"Serving needs {' and '.join(missing)}; pip install 'macs-ood[serve]'.")
     from macs.serve.app import create_app
-    from macs.serve.gate import key_of_clients
     from macs.serve.logs import write_log
+    from macs.serve.middleware import key_of_clients
     from macs.serve.server import bind
     from macs.serve.server import serve as run
 

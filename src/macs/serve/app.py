@@ -1,39 +1,34 @@
 """The service as an ASGI application: `create_app(path)` for any server; `macs serve` runs it with uvicorn."""
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, NoReturn
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BeforeValidator
 from starlette.exceptions import HTTPException
 
 from macs.core.version import __version__
-from macs.serve import inference
-from macs.serve.documents import BODY, DOCS_STYLE, FAILURES, INFERENCE, docs_page
-from macs.serve.gate import Gate
-from macs.serve.schema import DetectorAnswer, DriftAnswer, PredictAnswer
-from macs.serve.served import Source, quiet_pillow
-from macs.serve.service import Service
+from macs.serve import open_inference
+from macs.serve.loaded_detector import DetectorFile, quiet_pillow
+from macs.serve.middleware import Middleware
+from macs.serve.openapi import (
+    BODY,
+    DOCS_STYLE,
+    FAILURES,
+    INFERENCE,
+    DetectorAnswer,
+    DriftAnswer,
+    PredictAnswer,
+    docs_page,
+)
+from macs.serve.service import Service, as_json
 from macs.serve.settings import DEFAULT, ServeSettings
 from macs.serve.uploads import Refused
 
-
-def plain(value: object) -> object:
-    """Refuse what only Python takes for a number, such as 1_0."""
-    if isinstance(value, str) and ("_" in value or not value.isascii()):
-        raise ValueError("it is not a number")
-    return value
-
-
-Threshold = Annotated[float | None, BeforeValidator(plain), Query(description="replaces the calibrated thresholds")]
-Keep = Annotated[
-    float | None, BeforeValidator(plain), Query(description="share of ID images to keep, above 0 and below 1")
-]
+NOTHING = "There is nothing here; /docs lists what there is."
 
 
 def create_app(
@@ -52,7 +47,7 @@ def create_app(
     Without an API key it answers as localhost, as an address in digits, and as `host_names`, of which "*" is any.
     """
     quiet_pillow()
-    service = Service(Source(Path(path), providers, threads, net, score), settings)
+    service = Service(DetectorFile(Path(path), providers, threads, net, score), settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -74,56 +69,39 @@ def create_app(
     add_pages(app)
     app.add_exception_handler(RequestValidationError, misfit)
     app.add_exception_handler(HTTPException, unrouted)
-    app.add_exception_handler(Refused, raised)
-
-    def gate(inner: Any) -> Gate:
-        service.gate = Gate(
-            inner,
-            settings=settings,
-            pipeline=service.pipeline,
-            metrics=service.metrics,
-            key=api_key,
-            host_names=host_names,
-        )
-        return service.gate
-
-    app.add_middleware(gate)
-    app.middleware_stack = app.build_middleware_stack()
+    app.add_middleware(Middleware, service=service, key=api_key, host_names=host_names)
     return app
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/predict", response_model=PredictAnswer, responses=FAILURES, openapi_extra=BODY, tags=["verdicts"])
-    async def predict(request: Request, threshold: Threshold = None, keep: Keep = None) -> Response:
-        """Judge images: those of one request share its threshold. An unreadable image gets a reason instead."""
-        return answered(await service.predict(request, threshold, keep))
+    app.post("/v1/predict", response_model=PredictAnswer, responses=FAILURES, openapi_extra=BODY, tags=["verdicts"])(
+        service.predict
+    )
 
     @app.get("/v1/detector", response_model=DetectorAnswer, tags=["verdicts"])
     async def detector() -> Response:
         """What is served: network, classes, thresholds, calibration, limits."""
-        return answered(service.watch.served.describe(service.settings))
+        return as_json(service.watch.detector.describe(service.settings))
 
     @app.get("/v1/drift", response_model=DriftAnswer, tags=["operation"])
     async def drift() -> Response:
         """Whether recent images are still like those that the detector was calibrated on."""
         test = service.metrics.drift
-        return answered(dict.fromkeys(("alarm", "evidence", "images")) if test is None else test.state())
+        return as_json(dict.fromkeys(("alarm", "evidence", "images")) if test is None else test.state())
 
     @app.get("/healthz", tags=["operation"])
     async def healthz() -> Response:
         """200 while the process lives."""
-        return answered({"alive": True})
+        return as_json({"alive": True})
 
     @app.get("/readyz", tags=["operation"], responses={503: {"description": "starting or stopping"}})
     async def readyz() -> Response:
         """200 while requests are welcome; 503 before and after."""
-        ready = service.ready and not service.gate.draining
-        return answered({"ready": ready}, 200 if ready else 503)
+        return as_json({"ready": service.ready}, 200 if service.ready else 503)
 
     @app.get("/metrics", tags=["operation"], response_class=Response)
     async def metrics() -> Response:
         """For Prometheus."""
-        service.metrics.buffered.set(service.gate.buffered)
         content = service.metrics.exposition()
         return Response(content, headers={"content-type": "text/plain; version=1.0.0; charset=utf-8"})
 
@@ -134,20 +112,19 @@ def add_inference_routes(app: FastAPI, service: Service) -> None:
     @app.get("/v2", tags=["Open Inference Protocol v2"])
     async def server() -> Response:
         """The server's name and what it can do beyond the protocol."""
-        return answered({"name": "macs", "version": __version__, "extensions": ["binary_tensor_data"]})
+        return as_json({"name": "macs", "version": __version__, "extensions": ["binary_tensor_data"]})
 
     @app.get("/v2/health/live", tags=["Open Inference Protocol v2"])
     async def live() -> Response:
         """200 while the process lives."""
-        return answered({"live": True})
+        return as_json({"live": True})
 
     @app.get("/v2/health/ready", tags=["Open Inference Protocol v2"], responses={503: {"description": "not ready"}})
     async def ready() -> Response:
         """200 while requests are welcome."""
-        state = service.ready and not service.gate.draining
-        return answered({"ready": state}, 200 if state else 503)
+        return as_json({"ready": service.ready}, 200 if service.ready else 503)
 
-    for path in (model, f"{model}/versions/{inference.VERSION}"):
+    for path in (model, f"{model}/versions/{open_inference.VERSION}"):
         options: dict[str, Any] = {
             "tags": ["Open Inference Protocol v2"],
             "responses": FAILURES,
@@ -157,18 +134,15 @@ def add_inference_routes(app: FastAPI, service: Service) -> None:
         @app.get(path, **options)
         async def metadata(name: str) -> Response:
             """The model's inputs and outputs."""
-            return answered(inference.metadata(service.model(name)))
+            return as_json(open_inference.metadata(service.model(name)))
 
         @app.get(f"{path}/ready", **options)
         async def model_ready(name: str) -> Response:
             """200 while the model answers."""
             service.model(name)
-            return answered({"name": name, "ready": service.ready}, 200 if service.ready else 503)
+            return as_json({"name": name, "ready": service.started}, 200 if service.started else 503)
 
-        @app.post(f"{path}/infer", openapi_extra=INFERENCE, **options)
-        async def infer(name: str, request: Request, threshold: Threshold = None, keep: Keep = None) -> Response:
-            """Judge a tensor of pixels (images) or of image files (files); tensors may be binary."""
-            return await service.infer(request, name, threshold, keep)
+        app.post(f"{path}/infer", openapi_extra=INFERENCE, **options)(service.infer)
 
 
 def add_pages(app: FastAPI) -> None:
@@ -182,7 +156,7 @@ def add_pages(app: FastAPI) -> None:
 
     def page(name: str) -> Response:
         if name not in contents:
-            raise Refused(404, "There is nothing here; /docs lists what there is.")
+            raise Refused(404, NOTHING)
         return Response(contents[name], media_type=kinds[name], headers={"cache-control": "no-cache"})
 
     @app.get("/", include_in_schema=False)
@@ -198,28 +172,15 @@ def add_pages(app: FastAPI) -> None:
         return Response(docs_page(app.openapi()), media_type="text/html")
 
 
-def answered(value: Any, status: int = 200) -> Response:
-    return Response(json.dumps(value, allow_nan=False), status, media_type="application/json")
-
-
-async def misfit(request: Request, error: Exception) -> Response:
-    """A parameter of the wrong type."""
+async def misfit(request: Request, error: Exception) -> NoReturn:
+    """Refuse a parameter of the wrong type."""
     first = error.errors()[0] if isinstance(error, RequestValidationError) else {"loc": ["?"], "msg": "is wrong"}
-    sentence = (
-        f"The parameter {first['loc'][-1]} does not fit: {str(first['msg']).removeprefix('Value error, ')[:200]}."
-    )
-    return await raised(request, Refused(422, sentence))
+    why = str(first["msg"]).removeprefix("Value error, ")[:200]
+    raise Refused(422, f"The parameter {first['loc'][-1]} does not fit: {why}.")
 
 
-async def unrouted(request: Request, error: Exception) -> Response:
-    """No such path, or not with this method."""
+async def unrouted(request: Request, error: Exception) -> NoReturn:
+    """Refuse a path that does not exist, or not with this method."""
     status = error.status_code if isinstance(error, HTTPException) else 500
-    sentence = {404: "There is nothing here; /docs lists what there is.", 405: "This path takes another method."}
-    headers = dict(getattr(error, "headers", None) or {})
-    return await raised(request, Refused(status, sentence.get(status, "The request cannot be served."), headers))
-
-
-async def raised(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
-    content = {"error": error.sentence, "request_id": request.scope["macs.visit"].request_id}
-    return Response(json.dumps(content), error.status, headers=error.headers, media_type="application/json")
+    sentence = {404: NOTHING, 405: "This path takes another method."}.get(status, "The request cannot be served.")
+    raise Refused(status, sentence, dict(getattr(error, "headers", None) or {}))

@@ -19,7 +19,7 @@ from macs.core.errors import MacsError
 from macs.core.version import __version__
 from macs.detector.verdicts import RankedAnswers
 from macs.serve.drift import DriftTest
-from macs.serve.served import Served
+from macs.serve.loaded_detector import LoadedDetector
 
 WINDOWS = {"1m": 60, "10m": 600, "1h": 3600}  # seconds
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -58,7 +58,7 @@ class SlidingShare:
 class Metrics:
     """The numbers of one service, in a registry of its own."""
 
-    def __init__(self, served: Served, false_alarm_rate: float) -> None:
+    def __init__(self, detector: LoadedDetector, false_alarm_rate: float) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -81,7 +81,7 @@ class Metrics:
         self.tested = Gauge("macs_drift_images", "images that the drift test has seen", registry=registry)
         self.share = SlidingShare()
         self._false_alarm_rate = false_alarm_rate
-        self._served: Served | None = None
+        self._loaded: LoadedDetector | None = None
         for window, length in WINDOWS.items():
             self.shares.labels(window).set_function(partial(self.share.over, length))
         self.alarm.set_function(lambda: float(self.drift.alarm) if self.drift else math.nan)
@@ -90,24 +90,24 @@ class Metrics:
         self._id, self._ood, self._unreadable = (self.images.labels(verdict) for verdict in ("id", "ood", "unreadable"))
         for result in ("loaded", "refused"):  # from 0 on: Prometheus sees no increase in a counter that is born at 1
             self.reloads.labels(result)
-        self.on_detector(served)
+        self.on_detector(detector)
 
-    def on_detector(self, served: Served) -> None:
+    def on_detector(self, detector: LoadedDetector) -> None:
         """Another detector has other p-values, so the drift test starts again."""
-        before, self._served = self._served, served
-        if before is not None and before.runtime.sha256 == served.runtime.sha256:
+        before, self._loaded = self._loaded, detector
+        if before is not None and before.runtime.sha256 == detector.runtime.sha256:
             return
         self.detector.clear()
-        self.detector.labels(served.name, served.runtime.sha256, __version__).set(1)
-        ranked = served.runtime.calibration.ranked
+        self.detector.labels(detector.name, detector.runtime.sha256, __version__).set(1)
+        ranked = detector.runtime.calibration.ranked
         self.drift = DriftTest(ranked, false_alarm_rate=self._false_alarm_rate) if sum(ranked) else None
 
-    def on_batch(self, served: Served, answers: RankedAnswers, seconds: float, waits: Sequence[float]) -> None:
-        self.batches.observe(len(answers))
+    def on_batch(self, by: LoadedDetector, answers: RankedAnswers, seconds: float, waits: Sequence[float]) -> None:
+        self.batches.observe(len(waits))
         self.network.observe(seconds)
         for wait in waits:
             self.waits.observe(wait)
-        if self.drift is not None and served is self._served:
+        if self.drift is not None and by is self._loaded:
             self._test(self.drift, answers)
 
     def _test(self, drift: DriftTest, answers: RankedAnswers) -> None:

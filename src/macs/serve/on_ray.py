@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from macs.core.errors import MacsError
 from macs.data.stores import content_of, is_url
 from macs.serve.app import create_app
-from macs.serve.gate import ANY_HOST, key_of_clients
 from macs.serve.logs import write_log
+from macs.serve.middleware import ANY_HOST, key_of_clients
 from macs.serve.settings import DEFAULT, ServeSettings
 
 NAME = "macs"  # of the deployment

@@ -26,9 +26,9 @@ from macs.core.errors import MacsError
 from macs.data.ahead import DECODERS
 from macs.data.pictures import Undecodable
 from macs.detector.verdicts import RankedAnswers
-from macs.serve.served import Served
+from macs.serve.loaded_detector import LoadedDetector
 
-Read = Callable[[Served], NDArray[np.uint8]]  # pixels as the detector's preparation wants them
+Read = Callable[[LoadedDetector], NDArray[np.uint8]]  # pixels as the detector's preparation wants them
 MEMORY = 0.9  # weight of the past in the mean time per image
 
 log = logging.getLogger("macs.serve")
@@ -42,14 +42,14 @@ class Overloaded(Exception):
         self.retry_after = retry_after
 
 
-class Broken(Exception):
+class NetworkFailed(Exception):
     """The network failed, which is no fault of the request."""
 
 
 class Watcher(Protocol):
     """Counts and measures; called in the event loop."""
 
-    def on_batch(self, served: Served, answers: RankedAnswers, seconds: float, waits: Sequence[float]) -> None: ...
+    def on_batch(self, by: LoadedDetector, answers: RankedAnswers, seconds: float, waits: Sequence[float]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Outcome:
 class Ticket:
     """The images of one request on their way."""
 
-    served: Served
+    detector: LoadedDetector
     future: "asyncio.Future[list[Outcome]]"
     outcomes: list[Outcome | None]
     left: int = field(init=False)
@@ -133,10 +133,10 @@ class Pipeline:
         if self.inside + images > self.queue:
             raise Overloaded(math.ceil(max(1.0, self.inside * self.seconds_per_image)))
 
-    async def judge(self, served: Served, reads: Sequence[Read]) -> list[Outcome]:
+    async def judge(self, detector: LoadedDetector, reads: Sequence[Read]) -> list[Outcome]:
         """One outcome per image, in order. If the caller is cancelled, images that still wait are dropped."""
         self.check_room(len(reads))
-        ticket = Ticket(served, self._loop.create_future(), [None] * len(reads))
+        ticket = Ticket(detector, self._loop.create_future(), [None] * len(reads))
         self.inside += len(reads)
         try:
             for place, read in enumerate(reads):
@@ -151,7 +151,7 @@ class Pipeline:
         if ticket.dropped:
             return
         try:
-            pixels = read(ticket.served)
+            pixels = read(ticket.detector)
         except (Undecodable, MacsError) as error:
             outcome = Outcome(reason=str(error))
         except Exception as error:
@@ -169,7 +169,7 @@ class Pipeline:
         while batch := self._next_batch():
             start = time.perf_counter()
             try:
-                answers = batch[0].ticket.served.ask(np.stack([entry.pixels for entry in batch]))
+                answers = batch[0].ticket.detector.ask(np.stack([entry.pixels for entry in batch]))
             except Exception:
                 log.exception("network failed")
                 self._loop.call_soon_threadsafe(self._fail, batch)
@@ -184,13 +184,13 @@ class Pipeline:
                     if self._closed:
                         return []
                     self._changed.wait()
-                served = self._waiting[0].ticket.served
-                most = served.most(self.batch)
+                detector = self._waiting[0].ticket.detector
+                most = min(self.batch, detector.largest_batch)
                 until = self._waiting[0].since + self.delay
                 while len(self._waiting) < most and (left := until - time.perf_counter()) > 0 and not self._closed:
                     self._changed.wait(left)
                 batch: list[Entry] = []
-                while self._waiting and len(batch) < most and self._waiting[0].ticket.served is served:
+                while self._waiting and len(batch) < most and self._waiting[0].ticket.detector is detector:
                     entry = self._waiting.popleft()
                     if not entry.ticket.dropped:
                         batch.append(entry)
@@ -201,10 +201,10 @@ class Pipeline:
         """In the event loop."""
         self.seconds_per_image = MEMORY * self.seconds_per_image + (1 - MEMORY) * seconds / len(batch)
         waits = [start - entry.since for entry in batch]
-        self.watcher.on_batch(batch[0].ticket.served, answers, seconds, waits)
+        self.watcher.on_batch(batch[0].ticket.detector, answers, seconds, waits)
         for row, entry in enumerate(batch):
             entry.ticket.settle(entry.place, Outcome(answers, row))
 
     def _fail(self, batch: list[Entry]) -> None:
         for entry in batch:
-            entry.ticket.fail(Broken())
+            entry.ticket.fail(NetworkFailed())

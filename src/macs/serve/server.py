@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from macs.core.errors import MacsError
-from macs.serve.gate import HEALTH_ONLY
+from macs.serve.middleware import HEALTH_ONLY
 from macs.serve.settings import ServeSettings
 
 HEADER_BYTES = 2**16  # of a request, before its body
@@ -121,12 +121,12 @@ class Server(uvicorn.Server):
         self._task = task  # otherwise it might be garbage-collected before it is done
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.service.gate.draining and sig == signal.SIGINT:  # Ctrl-C for the second time
+        if self.service.draining and sig == signal.SIGINT:  # Ctrl-C for the second time
             self.force_exit = self.should_exit = True
-        self.service.gate.draining = True
+        self.service.draining = True
 
     async def on_tick(self, counter: int) -> bool:
-        if self.service.gate.draining and not self.should_exit:
+        if self.service.draining and not self.should_exit:
             self._asked = getattr(self, "_asked", time.monotonic())
             self.should_exit = time.monotonic() - self._asked >= self.settings.drain
         return await super().on_tick(counter)
@@ -139,8 +139,8 @@ class Server(uvicorn.Server):
         for connection in waiting:
             await asyncio.get_running_loop().connect_accepted_socket(self._connection, connection)
         await super().shutdown(sockets)
-        gate = self.service.gate
-        log.info("stopped", extra={"fields": {"accepted": gate.accepted, "answered": gate.answered}})
+        counts = {"accepted": self.service.accepted, "answered": self.service.answered}
+        log.info("stopped", extra={"fields": counts})
 
     def _connection(self) -> HttpToolsProtocol:
         # uvicorn declares any kind of connection here; ours is always an HttpToolsProtocol.
@@ -199,7 +199,7 @@ class GuardedConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._expect_headers()
         super().on_message_begin()
-        self.scope[HEALTH_ONLY] = self.health_only  # type: ignore[literal-required]  # the gate reads it
+        self.scope[HEALTH_ONLY] = self.health_only  # type: ignore[literal-required]  # the middleware reads it
 
     def on_headers_complete(self) -> None:
         self._headers_arrived()

@@ -1,48 +1,83 @@
-"""Service: the work behind the routes."""
+"""Service: the parts that a request needs, and the routes that judge images."""
 
 import asyncio
+import json
 import math
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 from numpy.typing import NDArray
+from pydantic import BeforeValidator
 
 from macs.core.errors import MacsError
 from macs.detector.verdicts import RankedAnswers, shortest
-from macs.serve import inference, uploads
-from macs.serve.gate import ClientGone, Gate, Visit, busy
+from macs.serve import open_inference, uploads
+from macs.serve.loaded_detector import DetectorFile, DetectorWatch, LoadedDetector
 from macs.serve.metrics import Metrics
-from macs.serve.pipeline import Broken, Outcome, Overloaded, Pipeline, Read
-from macs.serve.served import Served, Source
+from macs.serve.open_inference import HEADER
+from macs.serve.pipeline import NetworkFailed, Outcome, Overloaded, Pipeline, Read
 from macs.serve.settings import ServeSettings
-from macs.serve.uploads import Refused
-from macs.serve.watch import Watch
+from macs.serve.uploads import BodyReader, ClientGone, Refused, busy
 
 T = TypeVar("T")
 IN_LOOP = 2**16  # bytes of a body that are parsed in the event loop; larger ones are parsed in a thread
 
 
+def plain(value: object) -> object:
+    """Refuse what only Python takes for a number, such as 1_0."""
+    if isinstance(value, str) and ("_" in value or not value.isascii()):
+        raise ValueError("it is not a number")
+    return value
+
+
+Threshold = Annotated[float | None, BeforeValidator(plain), Query(description="replaces the calibrated thresholds")]
+Keep = Annotated[
+    float | None, BeforeValidator(plain), Query(description="share of ID images to keep, above 0 and below 1")
+]
+
+
+@dataclass
+class Visit:
+    """One request, as it will be logged."""
+
+    request_id: str
+    started: float = field(default_factory=time.perf_counter)
+    status: int = 0
+    unread: bool = False  # whether some of its body has not arrived
+    images: int = 0
+    ood: int = 0
+
+
 class Service:
     """The parts of one service, and what its routes do with them."""
 
-    def __init__(self, source: Source, settings: ServeSettings) -> None:
+    def __init__(self, source: DetectorFile, settings: ServeSettings) -> None:
         self.settings = settings
-        self.watch = Watch(source, self._reloaded)
-        self.metrics = Metrics(self.watch.served, settings.drift_rate)
+        self.watch = DetectorWatch(source, self._reloaded)
+        self.metrics = Metrics(self.watch.detector, settings.drift_rate)
         self.pipeline = Pipeline(settings.batch, settings.delay / 1000, settings.queue, self.metrics)
         self.metrics.limit.set(settings.queue)
         self.metrics.queue.set_function(lambda: self.pipeline.inside)
-        self.ready = False
-        self.gate: Gate
+        self.bodies = BodyReader(settings, self.pipeline.check_room)
+        self.metrics.buffered.set_function(lambda: self.bodies.buffered)
+        self.started = self.draining = False
+        self.accepted = self.answered = 0  # requests
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are welcome."""
+        return self.started and not self.draining
 
     def _reloaded(self, succeeded: bool) -> None:
         self.metrics.reloads.labels("loaded" if succeeded else "refused").inc()
         if succeeded:
-            self.metrics.on_detector(self.watch.served)
+            self.metrics.on_detector(self.watch.detector)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -50,58 +85,53 @@ class Service:
         self.pipeline.start()
         interval = self.settings.watch
         looking = asyncio.create_task(self.watch.run(interval)) if interval else None
-        self.ready = True
+        self.started = True
         try:
             yield
         finally:
-            self.ready = False
+            self.started = False
             if looking is not None:
                 looking.cancel()
             await self.pipeline.close()
 
-    async def predict(self, request: Request, threshold: float | None, keep: float | None) -> dict[str, Any]:
-        """The answer of /v1/predict."""
-        served = self.watch.served
+    async def predict(self, request: Request, threshold: Threshold = None, keep: Keep = None) -> Response:
+        """Judge images: those of one request share its threshold. An unreadable image gets a reason instead."""
+        detector = self.watch.detector
         refuse_unknown(request, "threshold", "keep")
-        tau = thresholds(served, threshold, keep)
-        body = await self.gate.body(request.receive)
-        try:
+        tau = thresholds(detector, threshold, keep)
+        async with self.bodies.body(request.receive) as body:
             content_type = request.headers.get("content-type", "")
             sent = await parsed(len(body), lambda: uploads.parse(content_type, body, self.settings.max_images))
-            outcomes = await self.judge(request, served, sent)
-        finally:
-            self.gate.release(len(body))
-        rows = verdict_rows(served, outcomes, tau)
+            outcomes = await self.judge(request, detector, sent)
+        rows = verdict_rows(detector, outcomes, tau)
         images = [{"name": upload.name, **row} for upload, row in zip(sent, rows, strict=True)]
-        return {"images": images, "request_id": self.record(request, rows)}
+        return as_json({"images": images, "request_id": self.record(request, rows)})
 
-    async def infer(self, request: Request, name: str, threshold: float | None, keep: float | None) -> Response:
-        """The answer of /v2/models/NAME/infer."""
-        served = self.model(name)
+    async def infer(self, request: Request, name: str, threshold: Threshold = None, keep: Keep = None) -> Response:
+        """Judge a tensor of pixels (images) or of image files (files); tensors may be binary."""
+        detector, limits = self.model(name), self.settings
         refuse_unknown(request, "threshold", "keep")
-        body = await self.gate.body(request.receive)
-        try:
-            length, limits = request.headers.get(inference.HEADER), self.settings
-            asked = await parsed(len(body), lambda: inference.parse(body, length, limits.max_images, limits.max_pixels))
-            given = {"threshold": threshold, "keep": keep} | asked.settings
-            tau = thresholds(served, **given)
-            outcomes = await self.judge(request, served, asked.images)
-        finally:
-            self.gate.release(len(body))
-        rows = verdict_rows(served, outcomes, tau)
+        async with self.bodies.body(request.receive) as body:
+            length = request.headers.get(HEADER)
+            asked = await parsed(
+                len(body), lambda: open_inference.parse(body, length, limits.max_images, limits.max_pixels)
+            )
+            tau = thresholds(detector, **({"threshold": threshold, "keep": keep} | asked.settings))
+            outcomes = await self.judge(request, detector, asked.images)
+        rows = verdict_rows(detector, outcomes, tau)
         self.record(request, rows)
         for place, row in enumerate(rows):
             if "error" in row:
                 raise Refused(422, f"Image {place} of {len(rows)}: {row['error']}")
         keys = {"label": "index", "class": "class"}
-        columns = {column: [row[keys.get(column, column)] for row in rows] for column in inference.OUTPUTS}
-        content, json_length = inference.answer(asked, served, columns)
+        columns = {column: [row[keys.get(column, column)] for row in rows] for column in open_inference.OUTPUTS}
+        content, json_length = open_inference.answer(asked, detector, columns)
         if json_length is None:
             return Response(content, media_type="application/json")
-        return Response(content, headers={inference.HEADER: str(json_length)}, media_type="application/octet-stream")
+        return Response(content, headers={HEADER: str(json_length)}, media_type="application/octet-stream")
 
     async def judge(
-        self, request: Request, served: Served, images: Sequence[uploads.Upload | inference.Pixels]
+        self, request: Request, detector: LoadedDetector, images: Sequence[uploads.Upload | open_inference.TensorImage]
     ) -> list[Outcome]:
         """The outcomes of a request's images, unless its client hangs up or the time is over."""
         reads: list[Read] = [partial(image.read, most_pixels=self.settings.max_pixels) for image in images]
@@ -119,7 +149,7 @@ class Service:
         watching = asyncio.create_task(watch_client())
         try:
             async with asyncio.timeout(self.settings.timeout):
-                return await self.pipeline.judge(served, reads)
+                return await self.pipeline.judge(detector, reads)
         except asyncio.CancelledError:
             if gone and work is not None:
                 work.uncancel()
@@ -129,7 +159,7 @@ class Service:
             raise Refused(503, f"The images were not judged within {self.settings.timeout:g} seconds.") from None
         except Overloaded as overload:
             raise busy(overload) from None
-        except Broken:
+        except NetworkFailed:
             raise Refused(500, "The network failed on these images; the service's log says why.") from None
         finally:
             watching.cancel()
@@ -143,15 +173,19 @@ class Service:
         self.metrics.on_verdicts(is_ood, len(rows) - len(judged))
         return visit.request_id
 
-    def model(self, name: str) -> Served:
-        if name != self.watch.served.name:
-            raise Refused(404, f"There is no model of this name; the one served is {self.watch.served.name!r}.")
-        return self.watch.served
+    def model(self, name: str) -> LoadedDetector:
+        if name != self.watch.detector.name:
+            raise Refused(404, f"There is no model of this name; the one served is {self.watch.detector.name!r}.")
+        return self.watch.detector
 
 
-def thresholds(served: Served, threshold: float | None, keep: float | None) -> NDArray[np.float32]:
+def as_json(value: Any, status: int = 200) -> Response:
+    return Response(json.dumps(value, allow_nan=False), status, media_type="application/json")
+
+
+def thresholds(detector: LoadedDetector, threshold: float | None, keep: float | None) -> NDArray[np.float32]:
     try:
-        return served.thresholds(threshold, keep)
+        return detector.thresholds(threshold, keep)
     except MacsError as error:
         raise Refused(422, error.sentence) from None
 
@@ -171,22 +205,22 @@ def refuse_unknown(request: Request, *known: str) -> None:
             raise Refused(422, f"The parameter {name} is given more than once; give it once.")
 
 
-def verdict_rows(served: Served, outcomes: list[Outcome], tau: NDArray[np.float32]) -> list[dict[str, Any]]:
+def verdict_rows(detector: LoadedDetector, outcomes: list[Outcome], tau: NDArray[np.float32]) -> list[dict[str, Any]]:
     """One row per image, by the rule of `macs predict`, or the reason why there is none."""
     judged = [outcome for outcome in outcomes if outcome.answers is not None]
-    rows = iter(judged_rows(served, judged, tau) if judged else ())
+    rows = iter(judged_rows(detector, judged, tau) if judged else ())
     return [
         {"error": f"Cannot read the image: {outcome.reason}."} if outcome.answers is None else next(rows)
         for outcome in outcomes
     ]
 
 
-def judged_rows(served: Served, outcomes: list[Outcome], tau: NDArray[np.float32]) -> list[dict[str, Any]]:
+def judged_rows(detector: LoadedDetector, outcomes: list[Outcome], tau: NDArray[np.float32]) -> list[dict[str, Any]]:
     columns = [
         np.array([getattr(outcome.answers, name)[outcome.row] for outcome in outcomes])
         for name in ("predictions", "confidences", "p_values")
     ]
-    verdicts = served.runtime.judge(RankedAnswers(*columns), tau)
+    verdicts = detector.runtime.judge(RankedAnswers(*columns), tau)
     bounds = tau[verdicts.predictions] if tau.ndim else np.broadcast_to(tau, len(outcomes))
     return [
         {

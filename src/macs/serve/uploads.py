@@ -1,4 +1,6 @@
-"""The body of a prediction request -> the bytes of its images, in one of three forms; nothing is written to disk.
+"""The body of a prediction request: read within limits, then parsed into images; nothing is written to disk.
+
+A body must arrive in time, be small enough, and fit into the memory that all bodies share. It has one of three forms:
 
     multipart/form-data     any number of files in the field `images`
     application/json        {"images": [{"name": "a.png", "base64": "..."}]}
@@ -7,10 +9,12 @@
 The content type only says which of the forms it is; a decoder finds an image's format in its bytes.
 """
 
+import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.message import Message
 from typing import Any
@@ -22,8 +26,14 @@ from python_multipart.exceptions import MultipartParseError
 
 from macs.core.errors import MacsError
 from macs.core.text import printable
-from macs.serve.served import Served
+from macs.serve.loaded_detector import LoadedDetector
+from macs.serve.pipeline import Overloaded
+from macs.serve.settings import ServeSettings
 
+ASGIMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[ASGIMessage]]
+
+CLOSE = {"Connection": "close"}  # what is left of the body is not read
 FIELD = "images"
 LONGEST = 255  # characters of a name that is sent back
 HEADER_BYTES = 4096  # of one part of a multipart body
@@ -38,6 +48,74 @@ class Refused(Exception):
         self.status, self.sentence, self.headers = status, sentence, headers or {}
 
 
+class ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+def busy(overload: Overloaded) -> Refused:
+    sentence = f"Too many images are waiting; try again in {overload.retry_after} s."
+    return Refused(429, sentence, {"Retry-After": str(overload.retry_after)})
+
+
+class BodyReader:
+    """Reads the bodies of all requests, within the limits on each of them and on all together."""
+
+    def __init__(self, settings: ServeSettings, check_room: Callable[[], None]) -> None:
+        """`check_room` raises Overloaded while no further image is accepted."""
+        self._max_bytes, self._most_buffered = settings.max_bytes, settings.most_buffered
+        self._timeout, self._check_room = settings.timeout, check_room
+        self.buffered = 0  # bytes of bodies in memory
+
+    def admit(self, headers: Mapping[bytes, bytes]) -> None:
+        """Refuse a request whose body would be refused whatever it holds."""
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._max_bytes:
+            raise self._too_large()
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise Refused(415, "Compressed bodies are not read; send the body uncompressed.")
+        try:
+            self._check_room()
+        except Overloaded as overload:
+            raise busy(overload) from None
+
+    @asynccontextmanager
+    async def body(self, receive: Receive) -> AsyncIterator[bytes]:
+        """The body of a request, which counts as held in memory until the block ends."""
+        chunks: list[bytes] = []
+        size, more = 0, True
+        try:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    while more:
+                        chunk, more = self._accepted(await receive(), size)
+                        size += len(chunk)
+                        chunks.append(chunk)
+            except TimeoutError:
+                sentence = f"The body did not arrive within {self._timeout:g} seconds."
+                raise Refused(408, sentence, CLOSE) from None
+            yield chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        finally:
+            self.buffered -= size
+
+    def _accepted(self, message: ASGIMessage, size: int) -> tuple[bytes, bool]:
+        """The next chunk of a body of which `size` bytes have arrived, and whether more follow.
+
+        Raise if this body, or all of them together, would become too large.
+        """
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk: bytes = message.get("body", b"")
+        if size + len(chunk) > self._max_bytes:
+            raise self._too_large()
+        if self.buffered + len(chunk) > self._most_buffered:
+            raise busy(Overloaded(1))
+        self.buffered += len(chunk)
+        return chunk, message.get("more_body", False)
+
+    def _too_large(self) -> Refused:
+        return Refused(413, f"A body may have {self._max_bytes:,} bytes, and this one has more.", CLOSE)
+
+
 @dataclass(frozen=True)
 class Upload:
     """An image as it was sent, or the reason why there is none."""
@@ -46,11 +124,11 @@ class Upload:
     content: bytes
     reason: str = ""
 
-    def read(self, served: Served, most_pixels: int) -> NDArray[np.uint8]:
+    def read(self, detector: LoadedDetector, most_pixels: int) -> NDArray[np.uint8]:
         """Its pixels, as the detector wants them."""
         if self.reason:
             raise MacsError(self.reason)
-        return served.runtime.preparation.decode(self.content, most_pixels)
+        return detector.runtime.preparation.decode(self.content, most_pixels)
 
 
 def parse(content_type: str, body: bytes, most: int) -> list[Upload]:

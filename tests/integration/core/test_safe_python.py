@@ -9,7 +9,7 @@ import pytest
 from macs.core.devices import _multiplies_bf16
 from macs.core.errors import MacsError
 from macs.core.safe_python import python
-from macs.serve.served import export_apart
+from macs.serve.loaded_detector import export_apart
 from macs.training.distributed import start
 
 

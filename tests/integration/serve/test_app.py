@@ -236,7 +236,7 @@ def test_health_documents_and_the_page(client: httpx.Client) -> None:
 
 
 def test_the_answers_fit_the_document(client: httpx.Client, pictures: dict[str, bytes]) -> None:
-    from macs.serve.schema import DetectorAnswer, DriftAnswer, Failure, PredictAnswer
+    from macs.serve.openapi import DetectorAnswer, DriftAnswer, Failure, PredictAnswer
 
     sent = {"a.png": pictures["00.png"], "b.png": b""}
     PredictAnswer.model_validate_json(client.post("/v1/predict", files=form(sent)).content, strict=True)

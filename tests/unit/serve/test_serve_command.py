@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from macs.core.errors import MacsError
-from macs.serve.gate import key_of_clients
+from macs.serve.middleware import key_of_clients
 
 
 def test_a_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,7 @@ def test_an_error_inside_becomes_a_sentence(exported: Path) -> None:
 
     app = create_app(exported)
     with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as inside:
-        app.state.service.watch.served = None
+        app.state.service.watch.detector = None
         answer = inside.get("/v1/detector")
     assert answer.status_code == 500
     assert json.loads(answer.content)["error"] == "The service failed on this request; its log says why."

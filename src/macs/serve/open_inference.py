@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from macs.serve.served import Served
+from macs.serve.loaded_detector import LoadedDetector
 from macs.serve.uploads import Refused, Upload, loaded, too_many
 
 HEADER = "inference-header-content-length"
@@ -39,15 +39,15 @@ SETTINGS = ("threshold", "keep")  # parameters of a request that we know
 
 
 @dataclass(frozen=True)
-class Pixels:
+class TensorImage:
     """One image of a tensor."""
 
     pixels: NDArray[np.uint8]
 
-    def read(self, served: Served, most_pixels: int) -> NDArray[np.uint8]:
-        if self.pixels.shape[:2] == (served.size, served.size):  # counts as prepared, as in `predict`
+    def read(self, detector: LoadedDetector, most_pixels: int) -> NDArray[np.uint8]:
+        if self.pixels.shape[:2] == (detector.size, detector.size):  # counts as prepared, as in `predict`
             return self.pixels
-        return served.runtime.preparation(Image.fromarray(self.pixels))
+        return detector.runtime.preparation(Image.fromarray(self.pixels))
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,15 @@ class Asked:
     """An inference request: its images, and the outputs to answer with."""
 
     id: str | None
-    images: list[Pixels] | list[Upload]
+    images: list[TensorImage] | list[Upload]
     outputs: dict[str, bool]  # whether each is to be binary
     settings: dict[str, float]
 
 
-def metadata(served: Served) -> dict[str, Any]:
+def metadata(detector: LoadedDetector) -> dict[str, Any]:
     """The answer of /v2/models/NAME."""
     return {
-        "name": served.name,
+        "name": detector.name,
         "versions": [VERSION],
         "platform": "macs_onnxruntime",
         "inputs": [
@@ -83,7 +83,7 @@ def parse(body: bytes, header_length: str | None, most: int, most_pixels: int) -
     tensor, parameters = content["inputs"][0], table(content.get("parameters"), "parameters")
     name, shape, raw = describe(tensor, tensors, most)
     if name == "images":
-        images: list[Pixels] | list[Upload] = pixels_of(tensor, shape, raw, most_pixels)
+        images: list[TensorImage] | list[Upload] = pixels_of(tensor, shape, raw, most_pixels)
     else:
         images = [Upload(None, file) for file in files_of(tensor, shape, raw)]
     identifier = content.get("id")
@@ -142,7 +142,7 @@ def describe(tensor: Any, tensors: bytes | None, most: int) -> tuple[str, list[i
     return name, shape, tensors
 
 
-def pixels_of(tensor: dict[str, Any], shape: list[int], raw: bytes | None, most_pixels: int) -> list[Pixels]:
+def pixels_of(tensor: dict[str, Any], shape: list[int], raw: bytes | None, most_pixels: int) -> list[TensorImage]:
     if shape[1] * shape[2] > most_pixels:
         raise Refused(413, f"An image may have {most_pixels:,} pixels, and these have more.")
     count = math.prod(shape)
@@ -160,7 +160,7 @@ def pixels_of(tensor: dict[str, Any], shape: list[int], raw: bytes | None, most_
         if len(raw) != count:
             raise Refused(422, f"images of the shape {shape} take {count} bytes, and there are {len(raw)}.")
         flat = np.frombuffer(raw, np.uint8)
-    return [Pixels(image) for image in flat.reshape(shape)]
+    return [TensorImage(image) for image in flat.reshape(shape)]
 
 
 def files_of(tensor: dict[str, Any], shape: list[int], raw: bytes | None) -> list[bytes]:
@@ -204,7 +204,7 @@ def wanted(outputs: Any, parameters: dict[str, Any]) -> dict[str, bool]:
     return requested
 
 
-def answer(asked: Asked, served: Served, columns: dict[str, list[Any]]) -> tuple[bytes, int | None]:
+def answer(asked: Asked, detector: LoadedDetector, columns: dict[str, list[Any]]) -> tuple[bytes, int | None]:
     """The body of the answer, and the length of its JSON if binary tensors follow."""
     outputs, tail = [], []
     for name, binary in asked.outputs.items():
@@ -216,7 +216,7 @@ def answer(asked: Asked, served: Served, columns: dict[str, list[Any]]) -> tuple
         else:
             output["data"] = values
         outputs.append(output)
-    content = {"model_name": served.name, "model_version": VERSION, "outputs": outputs}
+    content = {"model_name": detector.name, "model_version": VERSION, "outputs": outputs}
     text = json.dumps(content if asked.id is None else content | {"id": asked.id}, allow_nan=False).encode()
     return text + b"".join(tail), len(text) if tail else None
 

@@ -1,9 +1,11 @@
-"""Served: a detector in memory, ready for requests; and how it is loaded from its file, without torch."""
+"""The detector that answers requests: loaded from its file without torch, and again when the file changes."""
 
+import asyncio
+import logging
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,11 +24,13 @@ from macs.detector.runtime import Runtime, run
 from macs.detector.verdicts import RankedAnswers, shortest
 from macs.serve.settings import ServeSettings
 
+log = logging.getLogger("macs.serve")
+
 QUANTILES = 51  # of the calibration confidences, for a histogram
 
 
 @dataclass(frozen=True)
-class Source:
+class DetectorFile:
     """Where a detector comes from, and how it is run."""
 
     path: Path
@@ -43,7 +47,7 @@ class Source:
             return None
         return status.st_mtime_ns, status.st_size, status.st_ino
 
-    def load(self) -> "Served":
+    def load(self) -> "LoadedDetector":
         """The detector, which has judged an image once, so that the first request is as fast as the next."""
         path = input_file(self.path, "detector", "make one with: macs calibrate, then macs export")
         if path.suffix not in (".onnx", ".safetensors"):
@@ -57,33 +61,29 @@ class Source:
             export_apart(path, exported, self.net, self.score)
             return self._opened(exported)
 
-    def _opened(self, path: Path) -> "Served":
-        served = Served(self.path.stem, Runtime(path, providers=self.providers, threads=self.threads))
+    def _opened(self, path: Path) -> "LoadedDetector":
+        detector = LoadedDetector(self.path.stem, Runtime(path, providers=self.providers, threads=self.threads))
         try:
-            served.ask(np.zeros((1, served.size, served.size, 3), np.uint8))
+            detector.ask(np.zeros((1, detector.size, detector.size, 3), np.uint8))
         except Exception as error:
             raise MacsError(f"{self.path} fails on its first image: {str(error).splitlines()[0]:.200}") from None
-        return served
+        return detector
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class LoadedDetector:
     """A calibrated detector under a name."""
 
     name: str
     runtime: Runtime
+    size: int = field(init=False)  # edge of the images that its network takes
+    largest_batch: int = field(init=False)
     values: NDArray[np.float32] = field(init=False)  # calibrated thresholds: one, or one per class
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "size", self.runtime.size)
+        object.__setattr__(self, "largest_batch", batch_at(self.size))
         object.__setattr__(self, "values", self.runtime.thresholds())
-
-    @property
-    def size(self) -> int:
-        return self.runtime.size
-
-    def most(self, batch: int) -> int:
-        """The size of a batch: `batch`, or less if images are large."""
-        return min(batch, batch_at(self.size))
 
     def ask(self, batch: NDArray[np.uint8]) -> RankedAnswers:
         return run(self.runtime.session, batch)
@@ -138,6 +138,47 @@ class Served:
         finite = reference.confidences[np.isfinite(reference.confidences)]
         quantiles = np.quantile(finite, np.linspace(0, 1, QUANTILES), method="nearest") if len(finite) else finite
         return list(map(shortest, quantiles))
+
+
+class DetectorWatch:
+    """Requests that were accepted before a reload are answered by the detector that they began with."""
+
+    def __init__(self, source: DetectorFile, heard: Callable[[bool], None]) -> None:
+        """Load the detector; `heard(succeeded)` is called after every later attempt."""
+        self.source, self._heard = source, heard
+        self._seen = source.signature()
+        self.detector: LoadedDetector = source.load()
+        self._loading = asyncio.Lock()
+
+    async def reload(self) -> bool:
+        """Load the file again, while requests go on; return whether that succeeded."""
+        async with self._loading:
+            self._seen = self.source.signature()
+            try:
+                self.detector = await asyncio.to_thread(self.source.load)
+            except MacsError as error:
+                log.warning("reload failed", extra={"fields": {"error": error.sentence, "kept": self._checksum}})
+                self._heard(False)
+                return False
+            except Exception:
+                log.exception("reload failed", extra={"fields": {"kept": self._checksum}})
+                self._heard(False)
+                return False
+        log.info("reloaded", extra={"fields": {"checksum": self._checksum}})
+        self._heard(True)
+        return True
+
+    async def run(self, interval: float) -> None:
+        """Look at the file every `interval` seconds, for ever. A file that is missing is waited for."""
+        while True:
+            await asyncio.sleep(interval)
+            signature = self.source.signature()
+            if signature is not None and signature != self._seen:
+                await self.reload()
+
+    @property
+    def _checksum(self) -> str:
+        return self.detector.runtime.sha256
 
 
 def export_apart(detector: Path, exported: Path, net: str | None, score: str | None) -> None:

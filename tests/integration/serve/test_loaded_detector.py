@@ -9,7 +9,7 @@ import pytest
 
 from macs.core.errors import MacsError
 from macs.detector import Detector
-from macs.serve.served import Source
+from macs.serve.loaded_detector import DetectorFile
 from macs.serve.settings import DEFAULT
 from running import form, serving, verdicts
 from tiny import stripes
@@ -29,19 +29,19 @@ def groups_of(detector: Detector) -> bool:
 
 
 def test_thresholds_by_class_are_those_of_a_calibration_with_that_share(per_class: Path, detector: Detector) -> None:
-    served = Source(per_class, threads=1).load()
+    loaded = DetectorFile(per_class, threads=1).load()
     for keep in (0.4, 0.6, 0.75):
         other = Detector(detector.net, "energy").calibrate(
-            stripes(300, seed=6), keep=keep, per_class=served.runtime.calibration.per_class
+            stripes(300, seed=6), keep=keep, per_class=loaded.runtime.calibration.per_class
         )
-        found = served.thresholds(keep=keep)
+        found = loaded.thresholds(keep=keep)
         assert found.shape == other.calibrated.values.shape and found.dtype == np.float32
         np.testing.assert_allclose(found, other.calibrated.values, rtol=1e-5)
-    assert (served.thresholds(threshold=0.5) == 0.5).all()
-    assert served.thresholds() is served.values
+    assert (loaded.thresholds(threshold=0.5) == 0.5).all()
+    assert loaded.thresholds() is loaded.values
     with pytest.raises(MacsError, match="takes at least 9999 calibration images"):
-        served.thresholds(keep=0.9999)
-    assert len(served.describe(DEFAULT)["thresholds"]) == served.values.size
+        loaded.thresholds(keep=0.9999)
+    assert len(loaded.describe(DEFAULT)["thresholds"]) == loaded.values.size
 
 
 def test_a_calibrated_file_is_exported_on_the_way_and_torch_stays_outside(
@@ -64,13 +64,13 @@ def test_files_that_cannot_be_served(exported: Path, tmp_path: Path) -> None:
     shutil.copy(exported, tmp_path / "d.bin")
     (tmp_path / "broken.safetensors").write_bytes(b"hello")
     cases = {
-        "There is no detector at": Source(tmp_path / "missing.onnx"),
-        "is a folder": Source(tmp_path),
-        "is not a detector file": Source(tmp_path / "d.bin"),
-        "holds its network and score": Source(exported, net="mine:Net"),
-        "cannot be exported: .*broken.safetensors": Source(tmp_path / "broken.safetensors"),
+        "There is no detector at": DetectorFile(tmp_path / "missing.onnx"),
+        "is a folder": DetectorFile(tmp_path),
+        "is not a detector file": DetectorFile(tmp_path / "d.bin"),
+        "holds its network and score": DetectorFile(exported, net="mine:Net"),
+        "cannot be exported: .*broken.safetensors": DetectorFile(tmp_path / "broken.safetensors"),
     }
     for words, source in cases.items():
         with pytest.raises(MacsError, match=words):
             source.load()
-    assert Source(tmp_path / "missing.onnx").signature() is None
+    assert DetectorFile(tmp_path / "missing.onnx").signature() is None

@@ -5,23 +5,23 @@ from pathlib import Path
 import pytest
 
 from macs.core.errors import MacsError
-from macs.serve.served import Served, Source, complaint
+from macs.serve.loaded_detector import DetectorFile, LoadedDetector, complaint
 from macs.serve.settings import DEFAULT
 
 
 def test_a_detector_without_calibration_confidences_keeps_one_share(exported: Path) -> None:
-    served = Source(exported, threads=1).load()
-    served.runtime.reference = None
-    assert served.thresholds(keep=0.9) is served.values
+    detector = DetectorFile(exported, threads=1).load()
+    detector.runtime.reference = None
+    assert detector.thresholds(keep=0.9) is detector.values
     with pytest.raises(MacsError, match="without its calibration confidences"):
-        served.thresholds(keep=0.8)
-    assert served.describe(DEFAULT)["calibration"]["confidences"] == []
+        detector.thresholds(keep=0.8)
+    assert detector.describe(DEFAULT)["calibration"]["confidences"] == []
 
 
 def test_batches_of_large_images_are_smaller(exported: Path) -> None:
-    served = Source(exported, threads=1).load()
-    assert isinstance(served, Served) and served.size == 16
-    assert served.most(32) == 32 and served.most(4096) == 256
+    detector = DetectorFile(exported, threads=1).load()
+    assert isinstance(detector, LoadedDetector) and detector.size == 16
+    assert detector.largest_batch == 256
 
 
 def test_the_complaint_of_a_command() -> None:

@@ -1,12 +1,10 @@
-"""Gate: what every request passes on its way in and out, whichever route it takes.
+"""Every request passes this middleware on its way in and out, whichever route it takes.
 
-A request gets an id; it must have the API key where there is one, and else name a host that is ours; its body must
-arrive in time, be small enough, and fit into the memory that all bodies share. A connection whose request is answered
-before its body has arrived is closed, so that nobody can hold it by sending the rest slowly. Every answer gets security
-headers, is counted and logged; an error inside becomes a sentence without a traceback.
+A request gets an id; it must have the API key where there is one, and else name a host that is ours. A connection whose
+request is answered before its body has arrived is closed, so that nobody can hold it by sending the rest slowly. Every
+answer gets security headers, is counted and logged; an error inside becomes a sentence without a traceback.
 """
 
-import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -17,22 +15,17 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from macs.core.errors import MacsError
 from macs.core.files import input_file
 from macs.core.text import printable
-from macs.serve.metrics import Metrics
-from macs.serve.pipeline import Overloaded, Pipeline
-from macs.serve.settings import ServeSettings
-from macs.serve.uploads import Refused
+from macs.serve.service import Service, Visit
+from macs.serve.uploads import CLOSE, ASGIMessage, ClientGone, Receive, Refused
 
-Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+Send = Callable[[ASGIMessage], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 POLICY = (
@@ -61,41 +54,13 @@ GONE = 499  # the status in log and metrics of a request whose client hung up
 log = logging.getLogger("macs.serve")
 
 
-class ClientGone(Exception):
-    """Nobody waits for the answer any more."""
+class Middleware:
+    """An ASGI application around another one, whose service it reports to."""
 
-
-@dataclass
-class Visit:
-    """One request, as it will be logged."""
-
-    request_id: str
-    started: float = field(default_factory=time.perf_counter)
-    status: int = 0
-    unread: bool = False  # whether some of its body has not arrived
-    images: int = 0
-    ood: int = 0
-
-
-class Gate:
-    """An ASGI application around another one."""
-
-    def __init__(
-        self,
-        app: App,
-        *,
-        settings: ServeSettings,
-        pipeline: Pipeline,
-        metrics: Metrics,
-        key: str | None = None,
-        host_names: Collection[str] = (),
-    ) -> None:
-        self.app, self.settings, self.pipeline, self.metrics = app, settings, pipeline, metrics
+    def __init__(self, app: App, service: Service, key: str | None = None, host_names: Collection[str] = ()) -> None:
+        self.app, self.service = app, service
         self._key = None if key is None else digest(key.encode())
         self._host_names = {name.lower() for name in host_names}
-        self.draining = False
-        self.buffered = 0  # bytes of bodies in memory
-        self.accepted = self.answered = 0  # requests
         self._refused, self._told = 0, 0.0  # requests answered 429 since the log last said so, and when that was
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,7 +72,7 @@ class Gate:
         visit = Visit(given_id.decode() if IDENTIFIER.fullmatch(given_id) else secrets.token_hex(8))
         visit.unread = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
         scope["macs.visit"] = visit
-        self.accepted += 1
+        self.service.accepted += 1
         try:
             await self._answer(scope, headers, self._receiver(visit, receive), self._sender(scope, visit, send))
         finally:
@@ -144,41 +109,11 @@ class Gate:
             if not hmac.compare_digest(digest(given.strip()), self._key):
                 challenge = {"WWW-Authenticate": "Bearer"}
                 raise Refused(401, "This needs the API key: send Authorization: Bearer KEY, or X-API-Key.", challenge)
-        if scope["method"] != "POST":
-            return
-        length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self.settings.max_bytes:
-            raise self.too_large()
-        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise Refused(415, "Compressed bodies are not read; send the body uncompressed.")
-        try:
-            self.pipeline.check_room()
-        except Overloaded as overload:
-            raise busy(overload) from None
-
-    async def body(self, receive: Receive) -> bytes:
-        """The body of a request, within the limits; the caller calls `release(len(body))` when it is done with it."""
-        body = Body(self)
-        try:
-            async with asyncio.timeout(self.settings.timeout):
-                while body.more:
-                    body.take(await receive())
-        except TimeoutError:
-            body.drop()
-            raise Refused(408, f"The body did not arrive within {self.settings.timeout:g} seconds.", CLOSE) from None
-        except BaseException:
-            body.drop()
-            raise
-        return body.content()
-
-    def release(self, size: int) -> None:
-        self.buffered -= size
-
-    def too_large(self) -> Refused:
-        return Refused(413, f"A body may have {self.settings.max_bytes:,} bytes, and this one has more.", CLOSE)
+        if scope["method"] == "POST":
+            self.service.bodies.admit(headers)
 
     def _receiver(self, visit: Visit, receive: Receive) -> Receive:
-        async def receiving() -> Message:
+        async def receiving() -> ASGIMessage:
             message = await receive()
             if message["type"] == "http.request" and not message.get("more_body", False):
                 visit.unread = False
@@ -187,13 +122,13 @@ class Gate:
         return receiving
 
     def _sender(self, scope: Scope, visit: Visit, send: Send) -> Send:
-        async def sending(message: Message) -> None:
+        async def sending(message: ASGIMessage) -> None:
             if message["type"] == "http.response.start":
                 visit.status = message["status"]
                 headers = [*message["headers"], *HEADERS, (b"x-request-id", visit.request_id.encode())]
                 if not any(name == b"cache-control" for name, _ in headers):
                     headers.append((b"cache-control", b"no-store"))
-                closing = self.draining or visit.unread or scope.get(HEALTH_ONLY)
+                closing = self.service.draining or visit.unread or scope.get(HEALTH_ONLY)
                 if closing and (b"connection", b"close") not in headers:
                     headers.append((b"connection", b"close"))
                 message = {**message, "headers": headers}
@@ -203,11 +138,11 @@ class Gate:
 
     def _record(self, scope: Scope, visit: Visit) -> None:
         """Count the request and log it; of those answered 429, which may be many, log one line per second."""
-        self.answered += visit.status not in (0, GONE)
+        self.service.answered += visit.status not in (0, GONE)
         seconds = time.perf_counter() - visit.started
         route = getattr(scope.get("route"), "path", "other")
-        self.metrics.requests.labels(route, visit.status).inc()
-        self.metrics.seconds.labels(route).observe(seconds)
+        self.service.metrics.requests.labels(route, visit.status).inc()
+        self.service.metrics.seconds.labels(route).observe(seconds)
         if visit.status == 429:
             self._refused += 1
             if time.monotonic() - self._told >= 1:
@@ -223,41 +158,6 @@ class Gate:
                 **({"images": visit.images, "ood": visit.ood} if visit.images else {}),
             }
             log.info("request", extra={"fields": fields})
-
-
-class Body:
-    """The chunks of a request's body so far."""
-
-    def __init__(self, gate: Gate) -> None:
-        self.gate, self.size, self.more = gate, 0, True
-        self._chunks: list[bytes] = []
-
-    def take(self, message: Message) -> None:
-        """Add a chunk, unless this body or all of them together would become too large."""
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        chunk, self.more = message.get("body", b""), message.get("more_body", False)
-        if self.size + len(chunk) > self.gate.settings.max_bytes:
-            raise self.gate.too_large()
-        if self.gate.buffered + len(chunk) > self.gate.settings.most_buffered:
-            raise busy(Overloaded(1))
-        self.size += len(chunk)
-        self.gate.buffered += len(chunk)
-        self._chunks.append(chunk)
-
-    def drop(self) -> None:
-        self.gate.release(self.size)
-
-    def content(self) -> bytes:
-        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-
-
-CLOSE = {"Connection": "close"}  # what is left of the body is not read
-
-
-def busy(overload: Overloaded) -> Refused:
-    sentence = f"Too many images are waiting; try again in {overload.retry_after} s."
-    return Refused(429, sentence, {"Retry-After": str(overload.retry_after)})
 
 
 def check_host(headers: dict[bytes, bytes], ours: Collection[str]) -> None:

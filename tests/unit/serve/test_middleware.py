@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from macs.serve.gate import check_host
+from macs.serve.middleware import check_host
 from macs.serve.uploads import Refused
 
 
