@@ -59,7 +59,7 @@ WARM = (  # what the tests import, or macs for them
         "lightning_fabric",
         "PIL.Image",
     ),
-    *("pooch", "rich.console", "cyclopts", "safetensors.torch", "hypothesis", "pytest"),
+    *("rich.console", "cyclopts", "safetensors.torch", "hypothesis", "pytest"),
 )
 
 OPERATORS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {

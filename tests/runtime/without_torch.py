@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-FORBIDDEN = ("torch", "scipy", "safetensors", "onnx", "lightning_fabric", "tomli_w", "pooch", "requests", "matplotlib")
+FORBIDDEN = ("torch", "scipy", "safetensors", "onnx", "lightning_fabric", "tomli_w", "requests", "matplotlib")
 
 
 def macs(folder: Path, *arguments: str, expect: int = 0) -> str:

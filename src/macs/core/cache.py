@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from macs.core.errors import MacsError
-from macs.core.files import user_path, write_atomically
+from macs.core.files import user_cache, user_path, write_atomically
 
 if TYPE_CHECKING:  # every command imports this file, and few of them use the cache
     from numpy.typing import NDArray
@@ -34,9 +34,7 @@ def cache_folder() -> Path:
     """$MACS_CACHE, else a folder in the user's cache folder."""
     if named := os.environ.get(FOLDER):
         return user_path(named)
-    import pooch
-
-    return Path(pooch.os_cache("macs")) / "outputs"
+    return user_cache() / "outputs"
 
 
 @dataclass

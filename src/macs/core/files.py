@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -51,6 +52,15 @@ def user_path(path: str | Path) -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         raise MacsError(f"Cannot find the home folder that {text} starts with; write the whole path.") from None
+
+
+def user_cache() -> Path:
+    """The folder for macs among the user's caches, where this system keeps them."""
+    if sys.platform == "win32":
+        return user_path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local") / "macs" / "macs" / "Cache"
+    if (named := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
+        return named / "macs"
+    return user_path("~/Library/Caches" if sys.platform == "darwin" else "~/.cache") / "macs"
 
 
 def unpacked_size(path: Path) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from macs.core.console import timed, warn
 from macs.core.errors import MacsError
-from macs.core.files import input_folder, kind_of, user_path
+from macs.core.files import input_folder, kind_of, user_cache, user_path
 from macs.core.registry import unknown, users_code
 from macs.data.catalog import catalog
 from macs.data.dataset import Dataset, Role, Source, Split
@@ -35,9 +35,7 @@ def data_root(path: str | Path | None = None) -> Path:
     """The folder that holds the datasets: `path`, else $MACS_DATA, else the user's cache folder."""
     location = os.environ.get("MACS_DATA") if path is None else path
     if location is None:
-        import pooch
-
-        return Path(pooch.os_cache("macs"))
+        return user_cache()
     hint = "name the folder of the datasets with --data or $MACS_DATA"
     if not str(location).strip():
         raise MacsError(f"The data root is empty; {hint}.")

@@ -1,4 +1,4 @@
-"""One file over HTTP, continued where an earlier attempt stopped; pooch would begin again from the first byte.
+"""One file over HTTP, continued where an earlier attempt stopped.
 
 The bytes received so far are in a .part file. Beside it, a .part.tag file keeps the ETag (or the date) of the remote
 file: the server continues only that version and sends a changed file from its beginning (If-Range, RFC 9110, 13.1.5).

@@ -1,7 +1,7 @@
 """Archives from the network, unpacked into a temporary folder and then moved into place whole.
 
-Only plain files and folders are unpacked, without the archive's permissions and owners. pooch leaves safety to tarfile,
-which has no protection before Python 3.12.
+Only plain files and folders are unpacked, without the archive's permissions and owners; before Python 3.12, tarfile has
+no such protection.
 """
 
 import gzip

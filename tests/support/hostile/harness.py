@@ -321,7 +321,7 @@ def warm_up() -> None:
 
     import macs
 
-    for name in ("lightning_fabric", "scipy.special", "scipy.stats", "pooch", "requests", "kit"):
+    for name in ("lightning_fabric", "scipy.special", "scipy.stats", "requests", "kit"):
         importlib.import_module(name)
     torch.set_num_threads(1)
     PIL.Image.init()

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -189,10 +188,18 @@ def test_the_root_is_the_argument_then_the_variable_then_the_cache(
     assert data.root(tmp_path / "argument") == tmp_path / "argument"
     assert data.root() == tmp_path / "variable"
     monkeypatch.delenv("MACS_DATA")
+    monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert data.root().name == "macs"
-    if sys.platform == "linux":
-        assert data.root() == tmp_path / "cache" / "macs"
+    assert data.root() == tmp_path / "cache" / "macs"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for named in ("", "relative"):  # the specification says to ignore relative paths
+        monkeypatch.setenv("XDG_CACHE_HOME", named)
+        assert data.root() == tmp_path / ".cache" / "macs"
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert data.root() == tmp_path / "Library" / "Caches" / "macs"
+    monkeypatch.setattr("sys.platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert data.root() == tmp_path / "local" / "macs" / "macs" / "Cache"
 
 
 def test_load_reads_from_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
