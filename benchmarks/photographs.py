@@ -28,8 +28,8 @@ from bench import answer, interleaved, report, seconds, standing
 from cpu_torchvision import make_importable
 from macs import nets
 from macs.data import ImageSet, Preparation, set_workers
-from macs.data.decoding import FilePictures, decode
-from macs.data.folder import images_under
+from macs.data.image_files import images_under
+from macs.data.pixels import FilePictures, decode
 from macs.detector import Detector
 from macs.training.recipe import PRETRAINING
 from predicting import exhaust, jpeg

@@ -24,9 +24,8 @@ from bench import interleaved, report, seconds
 from exported import images
 from macs import nets
 from macs.data import ImageSet
-from macs.data.pictures import open_rgb
-from macs.data.preparation import Preparation
-from macs.data.reading import BATCH
+from macs.data.prefetch import BATCH
+from macs.data.preparation import Preparation, open_rgb
 from macs.detector import Detector
 from macs.detector.judge import Judge
 from macs.detector.paths import find_images

@@ -22,7 +22,7 @@ from macs.core.devices import arithmetic_of, channels_last, device_of, explained
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import to_float
-from macs.data.reading import batches_of
+from macs.data.prefetch import batches_of
 
 log = logging.getLogger(__name__)
 RawPixels = Tensor | NDArray[np.uint8]  # N x H x W x 3, 0..255

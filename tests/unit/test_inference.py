@@ -15,7 +15,7 @@ from dots import Dots
 from macs import methods, nets
 from macs.core.cache import FOLDER, keeping
 from macs.core.errors import MacsError
-from macs.data.reading import batches_of
+from macs.data.prefetch import batches_of
 from macs.inference import Outputs, inference, outputs_of
 from macs.training.checks import check_fitness
 from short_training import SHORT

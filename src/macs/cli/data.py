@@ -25,9 +25,8 @@ from macs.core.errors import MacsError
 from macs.core.files import output_folder
 
 if TYPE_CHECKING:
-    from macs.data import decoding
-    from macs.data.checking import Bars, SplitCheck
-    from macs.data.download import Got
+    from macs.data import pixels
+    from macs.data.download import Bars, Got, SplitCheck
     from macs.data.loading import CatalogRow
 
 data_app = App(name="data", help="The datasets: what there is, what is on disk, and how to get the rest.")
@@ -99,7 +98,7 @@ def data_check(*names: str, data: Data = None, json: Json = False) -> None:
     names
         Datasets to check [default: all].
     """
-    from macs.data.checking import check
+    from macs.data.download import check
 
     with bars(MofNCompleteColumn()) as progress:
         checks = check(names, data, progress)
@@ -115,7 +114,7 @@ def bars(*columns: ProgressColumn) -> "Iterator[Bars]":
     layout = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
     with Progress(*layout, console=console, disable=not console.is_terminal, transient=True) as progress:
 
-        def bar(title: str) -> "decoding.Progress":
+        def bar(title: str) -> "pixels.Progress":
             task = progress.add_task(title, total=None)
 
             def update(done: int, total: int) -> None:
@@ -142,7 +141,7 @@ def count(split: "SplitCheck") -> str:
 
 def check_table(checks: "Sequence[SplitCheck]") -> Table:
     """One row per split: its images, their official number, and what is wrong."""
-    from macs.data.dataset import listed
+    from macs.data.catalog import listed
 
     table = Table(title_justify="left")
     for name in ("name", "split", "state", "images", "official", "what is missing or broken"):

@@ -206,7 +206,7 @@ def evaluate(
 
 def _familiar(sets: "dict[str, ImageSet]", spec: "TrainingSpec | None") -> set[str]:
     """The names of the OOD sets that hold outliers of the training, each with a warning."""
-    from macs.data.fitness import warn_of_trained_outliers
+    from macs.data.compatibility import warn_of_trained_outliers
 
     return set() if spec is None or spec.outliers is None else warn_of_trained_outliers(sets, spec.outliers)
 

@@ -11,7 +11,7 @@ from macs.cli._detectors import Provider
 from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.settings import Span
-from macs.data.ahead import set_workers
+from macs.data.prefetch import set_workers
 from macs.serve.settings import DEFAULT, ServeSettings
 
 PACKAGES = ("fastapi", "uvicorn", "httptools", "python_multipart", "prometheus_client", "onnxruntime")

@@ -1,9 +1,9 @@
 """Bytes on disk -> ImageSet: uint8 pixels, labels, class names."""
 
-from macs.data.ahead import set_workers
 from macs.data.imageset import ImageSet
 from macs.data.loading import available, catalog_rows, load
 from macs.data.loading import data_root as root
+from macs.data.prefetch import set_workers
 from macs.data.preparation import Preparation
 from macs.data.spec import DataSpec
 

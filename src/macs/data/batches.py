@@ -14,9 +14,8 @@ from torch import Tensor
 
 from macs.core.errors import MacsError
 from macs.core.registry import unknown
-from macs.data.ahead import map_ahead
 from macs.data.imageset import ImageSet
-from macs.data.reading import AHEAD
+from macs.data.prefetch import AHEAD, map_ahead
 from macs.data.transforms import ALL, Augment, augmented
 
 Positions = NDArray[np.int64]

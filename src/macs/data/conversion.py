@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 from macs.core.files import kind_of, user_path
 from macs.core.registry import users_code
+from macs.data.dataset_adapters import listed_classes
 from macs.data.imageset import ImageSet, as_array, numbers_as_names, require_images, whole_numbers
 from macs.data.pixels import Joined, Resized
 from macs.data.preparation import Preparation
-from macs.data.torch_datasets import listed_classes
 
 IMAGE_KEYS, LABEL_KEYS = ("image", "pixel_values", "images"), ("label", "labels")  # of dicts, as in Hugging Face
 IN_ORDER = ("SequentialSampler", "_InfiniteConstantSampler")  # the samplers of loaders that do not shuffle

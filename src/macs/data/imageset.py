@@ -15,16 +15,31 @@ from numpy.typing import ArrayLike, NDArray
 
 from macs.core.errors import MacsError, first_line
 from macs.core.files import input_folder, user_path
-from macs.data.decoding import Broken, FilePictures, PicturePixels, Progress, readable_files
-from macs.data.fingerprint import fingerprint, short_hash
-from macs.data.folder import images_under, labels_by_folder
-from macs.data.hf_datasets import PREFIX, HFPictures, image_column, label_column, open_hf, read_labels, split_of
-from macs.data.lists import ImageList
-from macs.data.pixels import Pixels, Subset, check_images, prepared
+from macs.data.dataset_adapters import (
+    PREFIX,
+    DatasetPictures,
+    HFPictures,
+    image_column,
+    label_column,
+    listed_classes,
+    open_hf,
+    read_labels,
+    split_of,
+)
+from macs.data.image_files import ImageList, images_under, labels_by_folder, printable_name
+from macs.data.pixels import (
+    FilePictures,
+    OnBroken,
+    PicturePixels,
+    Pixels,
+    Progress,
+    Subset,
+    check_images,
+    prepared,
+    readable_files,
+)
 from macs.data.preparation import Preparation, preparation_from
-from macs.data.spec import IN_MEMORY, DataSpec, Part
-from macs.data.torch_datasets import DatasetPictures, listed_classes
-from macs.data.walking import printable_name
+from macs.data.spec import IN_MEMORY, DataSpec, Part, fingerprint, short_hash
 
 MAX_CLASSES = 1_000_000  # a label beyond this is not a class number
 
@@ -108,7 +123,7 @@ class ImageSet:
         name: str = "",
         labelled: bool = True,
         mirror: bool = True,
-        broken: Broken = "stop",
+        broken: OnBroken = "stop",
         progress: Progress | None = None,
         preparation: Preparation | None = None,
     ) -> ImageSet:
@@ -211,7 +226,7 @@ class ImageSet:
         name: str = "",
         labelled: bool = True,
         mirror: bool = True,
-        broken: Broken = "stop",
+        broken: OnBroken = "stop",
         progress: Progress | None = None,
         preparation: Preparation | None = None,
     ) -> ImageSet:

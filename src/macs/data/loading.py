@@ -12,16 +12,14 @@ from macs.core.console import timed, warn
 from macs.core.errors import MacsError
 from macs.core.files import input_folder, kind_of, user_cache, user_path
 from macs.core.registry import unknown, users_code
-from macs.data.catalog import catalog
-from macs.data.dataset import Dataset, Role, Source, Split
-from macs.data.decoding import Broken, Progress
-from macs.data.hf_datasets import PREFIX, splits_of
+from macs.data.catalog import Dataset, Role, Source, Split, catalog
+from macs.data.dataset_adapters import PREFIX, splits_of
+from macs.data.image_files import base_of, printable_name
 from macs.data.imageset import ImageSet
-from macs.data.lists import base_of
+from macs.data.pixels import OnBroken, Progress
 from macs.data.preparation import Preparation, preparation_from
 from macs.data.readers import read_npy
 from macs.data.spec import DataSpec
-from macs.data.walking import printable_name
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +137,7 @@ def load(
     labelled: bool = True,
     preparation: Preparation | None = None,
     base: str | Path | None = None,
-    broken: Broken = "stop",
+    broken: OnBroken = "stop",
 ) -> ImageSet:
     """Load images by the name of a dataset, or from a folder, an image list or a .npy file.
 
@@ -204,7 +202,7 @@ def _load(
     progress: Progress | None,
     labelled: bool,
     base: str | Path | None,
-    broken: Broken,
+    broken: OnBroken,
 ) -> ImageSet:
     """Load a folder, a list, a file, or a dataset of Hugging Face."""
     path = place.path
@@ -280,7 +278,7 @@ def load_held_out(
     preparation: Preparation | None = None,
     *,
     labelled: bool = True,
-    broken: Broken = "stop",
+    broken: OnBroken = "stop",
 ) -> ImageSet | None:
     """The validation images of a set, where it has some."""
     if "val" not in Place(spec).splits:

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from macs.core.errors import MacsError
-from macs.data.pictures import SUFFIXES
+from macs.data.preparation import SUFFIXES
 
 SHARDS = (".tar", ".parquet")
 COLUMNS = ("image", "bytes", "png", "jpg", "jpeg")  # of encoded images in a Parquet file, by preference

@@ -11,14 +11,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.data.ahead import in_threads
 from macs.data.imageset import ImageSet
 from macs.data.pixels import Pixels, picture
+from macs.data.prefetch import in_threads
 from macs.data.preparation import Preparation
 
 Augment = Literal["auto", "crop-flip", "crop", "resized-crop", "none"]
 Box = tuple[int, int, int, int]  # left, top, right, bottom
-Place = tuple[int, slice]  # the length of a batch, and which of its images are wanted
+BatchPart = tuple[int, slice]  # the length of a batch, and which of its images are wanted
 ALL = slice(None)
 
 SCALES = (0.08, 1.0)  # share of a picture's area that a resized crop covers
@@ -44,7 +44,7 @@ def augmented(
 
 
 def moved(
-    images: ImageSet, index: NDArray[np.int64], how: Augment, random: np.random.Generator, place: Place
+    images: ImageSet, index: NDArray[np.int64], how: Augment, random: np.random.Generator, place: BatchPart
 ) -> NDArray[np.uint8]:
     """The images at `index`, cropped and flipped."""
     if how == "resized-crop":
@@ -65,7 +65,7 @@ def read_sorted(pixels: Pixels, index: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def crop_and_flip(
-    images: NDArray[np.uint8], flip: bool, random: np.random.Generator, place: Place | None = None
+    images: NDArray[np.uint8], flip: bool, random: np.random.Generator, place: BatchPart | None = None
 ) -> NDArray[np.uint8]:
     """A random crop of each image after black padding by an eighth of its size; with `flip`, half are mirrored."""
     count, size = len(images), images.shape[1]
@@ -84,7 +84,7 @@ def crop_and_flip(
 
 
 def resized_crops(
-    images: ImageSet, index: NDArray[np.int64], random: np.random.Generator, place: Place | None = None
+    images: ImageSet, index: NDArray[np.int64], random: np.random.Generator, place: BatchPart | None = None
 ) -> NDArray[np.uint8]:
     """A random part of each picture, of random area and ratio, resized to the images' size; half are then mirrored."""
     count, preparation = len(index), images.preparation or Preparation(images.size)
@@ -123,7 +123,7 @@ def crop_box(width: int, height: int, draws: NDArray[np.float64]) -> Box:
 
 
 def jittered(
-    images: NDArray[np.uint8], strength: float, random: np.random.Generator, place: Place | None = None
+    images: NDArray[np.uint8], strength: float, random: np.random.Generator, place: BatchPart | None = None
 ) -> NDArray[np.uint8]:
     """The images with other brightness, contrast and saturation, as by torchvision's ColorJitter(s, s, s).
 

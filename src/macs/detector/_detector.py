@@ -18,10 +18,10 @@ from macs.core.devices import device_of, explained
 from macs.core.errors import MacsError, first_line
 from macs.core.settings import Span
 from macs.data import ImageSet
+from macs.data.compatibility import few, same_classes, warn_of_guessing
 from macs.data.conversion import to_images, to_sets
-from macs.data.fingerprint import pixels_hash, same_pixels
-from macs.data.fitness import few, same_classes, warn_of_guessing
 from macs.data.preparation import DEFAULT, Preparation
+from macs.data.spec import pixels_hash, same_pixels
 from macs.detector.calibration import Calibration, calibrate, share_to_keep
 from macs.detector.choosing import AUTO, Choice, candidate_names, choose
 from macs.detector.judge import Ask, Images, Judge

@@ -44,7 +44,7 @@ from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.data import ImageSet
-from macs.data.unknowns import unknowns_for
+from macs.data.synthetic_ood import unknowns_for
 from macs.metrics import OODMetrics, ood_metrics
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from macs.core.console import timed
 from macs.core.errors import MacsError, first_line
 from macs.core.files import write_atomically
 from macs.core.version import __version__
-from macs.data.fitness import warn_of_guessing
+from macs.data.compatibility import warn_of_guessing
 from macs.detector._detector import Detector
 from macs.detector.runtime import OUTPUTS, UNSEALED, run, seal, session
 from macs.detector.saving import label_of, onnx_path

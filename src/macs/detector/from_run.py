@@ -11,7 +11,7 @@ from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.data import ImageSet, Preparation, load
-from macs.data.fitness import few, refuse_seen, same_classes
+from macs.data.compatibility import few, refuse_seen, same_classes
 from macs.data.loading import Place, load_unseen
 from macs.detector.calibration import share_to_keep
 from macs.detector.choosing import AUTO, allowed_cost, candidate_names

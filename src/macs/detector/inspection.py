@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from macs.core.errors import MacsError
-from macs.data.fitness import few
+from macs.data.compatibility import few
 from macs.detector.label import DetectorLabel
 
 if TYPE_CHECKING:

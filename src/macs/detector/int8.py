@@ -14,8 +14,8 @@ from macs.answers import joined
 from macs.core.errors import MacsError
 from macs.core.files import write_atomically
 from macs.data import ImageSet
-from macs.data.fitness import same_classes, warn_of_guessing
-from macs.data.reading import batches_of
+from macs.data.compatibility import same_classes, warn_of_guessing
+from macs.data.prefetch import batches_of
 from macs.detector._detector import Detector
 from macs.detector.calibration import Calibration, calibrate
 from macs.detector.export import SCORE, describe, quiet, sealed, strip, to_onnx

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from macs.answers import joined
 from macs.core.console import timed
 from macs.core.errors import MacsError
+from macs.data.compatibility import same_classes, warn_of_guessing
 from macs.data.conversion import is_loader, loaded_sets, require_order, to_images, to_sets
-from macs.data.fitness import same_classes, warn_of_guessing
 from macs.data.imageset import ImageSet
+from macs.data.prefetch import batches_of
 from macs.data.preparation import Preparation
-from macs.data.reading import batches_of
 from macs.detector.calibration import Calibration, images_to_resolve
 from macs.detector.verdicts import (
     RankedAnswers,

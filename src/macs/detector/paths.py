@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
 from macs.core.files import kind_of, user_path
-from macs.data.pictures import SUFFIXES, Undecodable
+from macs.data.image_files import entries, is_folder, printable_name, walk
 from macs.data.pixels import Pixels, picture
-from macs.data.preparation import Preparation
+from macs.data.preparation import SUFFIXES, Preparation, Undecodable
 from macs.data.stores import SHARDS, content_of, found_in, is_url, pictures_in, store_of
-from macs.data.walking import entries, is_folder, printable_name, walk
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from macs.core.clusters import TRIES, connected, ended_tasks, same_version, slot
 from macs.core.errors import MacsError, first_line, last_line
 from macs.core.files import output_folder, user_path, write_atomically
 from macs.core.version import __version__
+from macs.data.image_files import walk
 from macs.data.stores import SHARDS, found_in, is_url, store_of, writable_store
-from macs.data.walking import walk
 from macs.detector.counting import Count
 
 CHUNK = 500  # images of one task, unless they are in a shard, which is a task of its own
@@ -142,7 +142,7 @@ def files_in(out: str) -> set[str]:
 
 def judge_chunk(chunk: Chunk, content: bytes, job: Job, done: bool) -> tuple[int, int, int]:
     """In a worker: judge the images of a chunk and write its file; returns how many rows, OOD and failures it has."""
-    from macs.data.ahead import set_workers
+    from macs.data.prefetch import set_workers
     from macs.detector.formats import formats
     from macs.detector.paths import find_images, listed_images
     from macs.detector.stream import predict_items

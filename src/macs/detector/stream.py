@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
-from macs.data.ahead import DECODERS, map_ahead
+from macs.data.image_files import in_batches
+from macs.data.prefetch import DECODERS, batch_at, map_ahead
 from macs.data.preparation import Preparation
-from macs.data.reading import batch_at
-from macs.data.walking import in_batches
 from macs.detector.judge import Judge
 from macs.detector.paths import Item, find_images
 from macs.detector.verdicts import Prediction, predictions

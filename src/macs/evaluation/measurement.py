@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.fingerprint import same_pixels
 from macs.data.imageset import require_images, require_sets
+from macs.data.spec import same_pixels
 from macs.evaluation.protocol import Protocol, drawn_accuracies, drawn_metrics
 from macs.evaluation.results import Evaluation, SetResult
 from macs.metrics import ood_metrics, risk_coverage

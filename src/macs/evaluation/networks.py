@@ -11,7 +11,7 @@ from torch import nn
 from macs import nets
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.fitness import warn_of_guessing
+from macs.data.compatibility import warn_of_guessing
 from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.protocol import Protocol, check_fit_images
 from macs.evaluation.results import Evaluation, Ranking

@@ -33,7 +33,7 @@ from macs.core.files import check_unpacked, write_atomically, write_text
 from macs.core.flock import fcntl
 from macs.core.version import __version__
 from macs.data import ImageSet
-from macs.data.fingerprint import fingerprint, short_hash
+from macs.data.spec import fingerprint, short_hash
 from macs.metrics import FprRule
 from macs.training.runs import Epoch, RunFolder
 from macs.training.spec import TrainingSpec, differences

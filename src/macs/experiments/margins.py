@@ -28,7 +28,7 @@ from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.files import write_text
 from macs.data import ImageSet, load
-from macs.data.fitness import same_classes
+from macs.data.compatibility import same_classes
 from macs.data.loading import Place
 from macs.data.preparation import Preparation
 from macs.experiments.cells import Cell, Engine, Examination, Result, SerialEngine

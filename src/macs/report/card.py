@@ -11,8 +11,7 @@ from macs import metrics
 from macs.core.files import output_file, write_text
 from macs.core.text import printable
 from macs.core.version import __version__
-from macs.data.catalog import catalog
-from macs.data.dataset import Dataset
+from macs.data.catalog import Dataset, catalog
 from macs.data.spec import DataSpec
 from macs.evaluation.results import Evaluation
 from macs.evaluation.tables import percent

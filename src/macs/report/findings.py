@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from macs.answers import Answers
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.fitness import warn_of_guessing
+from macs.data.compatibility import warn_of_guessing
 from macs.detector.calibration import Calibration
 from macs.detector.judge import Judge
 from macs.evaluation.measurement import check_sets, measure

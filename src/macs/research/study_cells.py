@@ -31,8 +31,8 @@ from macs.core.errors import MacsError
 from macs.core.files import check_unpacked, write_text
 from macs.core.version import __version__
 from macs.data import ImageSet
-from macs.data.fingerprint import fingerprint, short_hash
-from macs.data.unknowns import unknowns_for
+from macs.data.spec import fingerprint, short_hash
+from macs.data.synthetic_ood import unknowns_for
 from macs.experiments.cells import Cell, Examination, key_of, save_arrays
 from macs.metrics import ood_metrics
 from macs.research.study_plan import FIT_IMAGES, KEPT, MADE_IMAGES, SCORES, Trial

@@ -18,7 +18,7 @@ from macs.core.errors import MacsError
 from macs.core.files import input_file
 from macs.core.safe_python import python
 from macs.core.version import __version__
-from macs.data.reading import batch_at
+from macs.data.prefetch import batch_at
 from macs.detector.calibration import images_needed, rank, share_to_keep
 from macs.detector.runtime import Runtime, run
 from macs.detector.verdicts import RankedAnswers, shortest

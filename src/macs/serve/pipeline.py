@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
-from macs.data.ahead import DECODERS
-from macs.data.pictures import Undecodable
+from macs.data.prefetch import DECODERS
+from macs.data.preparation import Undecodable
 from macs.detector.verdicts import RankedAnswers
 from macs.serve.loaded_detector import LoadedDetector
 

@@ -15,7 +15,7 @@ from macs import nets
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.processes import ALONE, Processes
-from macs.data.fingerprint import fingerprint
+from macs.data.spec import fingerprint
 from macs.methods import Method
 from macs.nets._checkpoints import misfit
 from macs.training.recipe import Recipe

@@ -19,9 +19,9 @@ from macs.core.errors import MacsError
 from macs.core.settings import unusual
 from macs.data import ImageSet
 from macs.data.batches import labels_of, to_float
-from macs.data.fingerprint import same_pixels
-from macs.data.fitness import same_classes
+from macs.data.compatibility import same_classes
 from macs.data.imageset import require_images
+from macs.data.spec import same_pixels
 from macs.inference import ENOUGH, are_probabilities, outputs_of, warn_of_softmax
 from macs.methods import Method
 from macs.metrics import ood_metrics

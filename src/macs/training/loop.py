@@ -20,7 +20,7 @@ from macs.core.errors import MacsError
 from macs.core.files import user_path
 from macs.data import ImageSet
 from macs.data.batches import steps_per_epoch
-from macs.data.fitness import warn_of_guessing
+from macs.data.compatibility import warn_of_guessing
 from macs.methods import Method
 from macs.training.checkpointing import Checkpointer
 from macs.training.checks import check_fitness, divergence, validation_on

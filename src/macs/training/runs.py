@@ -277,7 +277,7 @@ class TrainedNetwork:
 
     def network_for(self, images: "ImageSet") -> "nn.Module":
         """The network, on the best device; an error if the images have other classes."""
-        from macs.data.fitness import same_classes
+        from macs.data.compatibility import same_classes
 
         same_classes(images, self.classes, f"{self.checkpoint} was trained for")
         return self.network(len(images.classes) or None)

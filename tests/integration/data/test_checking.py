@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from macs.data.checking import check
+from macs.data.download import check
 from published import IMAGES
 
 

@@ -21,8 +21,7 @@ from macs.__main__ import main
 from macs.core.errors import MacsError
 from macs.data import transfer
 from macs.data.catalog import catalog
-from macs.data.checking import check
-from macs.data.download import Got, get
+from macs.data.download import Got, check, get
 from official import images, write_svhn
 from published import IMAGES, expect, publish
 from repository import ROOT
@@ -290,7 +289,7 @@ def test_where_people_must_register_the_steps_are_told(site: Site, root: Path) -
 
 def test_what_comes_with_a_package_needs_no_download(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert get("digits", root).fetched == ()
-    monkeypatch.setattr("macs.data.dataset.find_spec", lambda package: None)
+    monkeypatch.setattr("macs.data.catalog.find_spec", lambda package: None)
     refused("digits", root, "pip install 'macs-ood[demo]'")
 
 

@@ -16,7 +16,7 @@ from cases import slow
 from macs import methods, nets
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.fingerprint import fingerprint
+from macs.data.spec import fingerprint
 from macs.experiments.cells import Cell, Examination
 from macs.metrics import ood_metrics
 from macs.training.recipe import Recipe

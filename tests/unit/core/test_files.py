@@ -12,7 +12,7 @@ import torch
 
 from macs.core.errors import MacsError
 from macs.core.files import IMAGE_ENDINGS, output_file, output_folder, user_path, write_atomically, write_text
-from macs.data.pictures import SUFFIXES
+from macs.data.preparation import SUFFIXES
 
 
 def refusal(action: Callable[..., object], *arguments: object) -> str:

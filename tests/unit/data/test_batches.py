@@ -21,7 +21,7 @@ from macs.data.batches import (
     to_float,
     training_batches,
 )
-from macs.data.reading import batch_at, batches_of
+from macs.data.prefetch import batch_at, batches_of
 from official import images
 
 

@@ -13,7 +13,7 @@ from archives import tar
 from command import refused
 from macs.__main__ import main
 from macs.data.catalog import catalog
-from macs.data.checking import SplitCheck, check
+from macs.data.download import SplitCheck, check
 from official import images, python2_pickle, write_png
 from published import IMAGES, expect, publish
 
@@ -150,7 +150,7 @@ def test_a_folder_without_images_is_as_good_as_none(tmp_path: Path) -> None:
 
 def test_what_comes_with_a_package_is_counted_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert states(tmp_path, "digits-faces") == {"test": ("complete", 100)}
-    monkeypatch.setattr("macs.data.dataset.find_spec", lambda package: None)
+    monkeypatch.setattr("macs.data.catalog.find_spec", lambda package: None)
     assert states(tmp_path, "digits-faces") == {"test": ("missing", 0)}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from macs.core.errors import MacsError
 from macs.data import ImageSet, Preparation
-from macs.data.dataset import Dataset, Remote, Source, Split, listed, under
+from macs.data.catalog import Dataset, Remote, Source, Split, listed, under
 from official import images, write_png
 
 

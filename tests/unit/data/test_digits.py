@@ -9,7 +9,7 @@ from PIL import Image
 
 from macs import data
 from macs.core.errors import MacsError
-from macs.data import ImageSet, dataset
+from macs.data import ImageSet
 from macs.data.catalog import catalog
 
 skimage = pytest.importorskip("skimage")
@@ -94,7 +94,7 @@ def test_mirroring_is_off_where_it_would_change_the_meaning() -> None:
 
 
 def test_without_the_packages_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "find_spec", lambda name: None)
+    monkeypatch.setattr("macs.data.catalog.find_spec", lambda name: None)
     with pytest.raises(MacsError, match=r"pip install 'macs-ood\[demo\]'"):
         data.load("digits", "train")
     assert {row.name: row.found for row in data.catalog_rows("/nowhere")}["digits"] == ()

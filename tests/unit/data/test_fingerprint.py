@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from macs.data import ImageSet
-from macs.data.fingerprint import SAMPLE, fingerprint, same_pixels, short_hash
+from macs.data.spec import SAMPLE, fingerprint, same_pixels, short_hash
 from official import images
 
 

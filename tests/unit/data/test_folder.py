@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from macs.core.errors import MacsError, MacsWarning
-from macs.data import DataSpec, ImageSet, decoding, load
-from macs.data.decoding import PicturePixels
+from macs.data import DataSpec, ImageSet, load
+from macs.data.pixels import PicturePixels
 from official import images, write_png
 
 
@@ -139,7 +139,7 @@ def test_lazy_pixels_equal_eager_ones(
     pets: tuple[Path, dict[str, np.ndarray]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eager = ImageSet.from_folder(pets[0], size=24)
-    monkeypatch.setattr(decoding, "EAGER_BYTES", 6 * 24 * 24 * 3 - 1)
+    monkeypatch.setattr("macs.data.pixels.EAGER_BYTES", 6 * 24 * 24 * 3 - 1)
     lazy = ImageSet.from_folder(pets[0], size=24)
     assert isinstance(eager.pixels, PicturePixels) and eager.pixels.decoded is not None
     assert isinstance(lazy.pixels, PicturePixels) and lazy.pixels.decoded is None
@@ -165,7 +165,7 @@ def test_a_broken_image_is_named(
     path, _ = pets
     (path / "cat" / "2.png").write_bytes((path / "cat" / "2.png").read_bytes()[:200])
     if lazy:
-        monkeypatch.setattr(decoding, "EAGER_BYTES", 0)
+        monkeypatch.setattr("macs.data.pixels.EAGER_BYTES", 0)
     with pytest.raises(MacsError, match=r"cat.2\.png"):
         ImageSet.from_folder(path).pixels[np.array([3])]
 
@@ -202,7 +202,7 @@ def test_broken_images_are_reported_once_and_skipped(
     damaged: Path, monkeypatch: pytest.MonkeyPatch, lazy: bool
 ) -> None:
     if lazy:
-        monkeypatch.setattr(decoding, "EAGER_BYTES", 0)
+        monkeypatch.setattr("macs.data.pixels.EAGER_BYTES", 0)
     with pytest.warns(MacsWarning) as warned:
         read = ImageSet.from_folder(damaged, broken="skip")
     assert read.pixels[:].shape == (4, 32, 32, 3)

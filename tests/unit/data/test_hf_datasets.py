@@ -9,8 +9,9 @@ from PIL import Image
 
 from hub_datasets import NAMES, datasets, pets, save_splits
 from macs.core.errors import MacsError
-from macs.data import DataSpec, ImageSet, decoding, load
+from macs.data import DataSpec, ImageSet, load
 from macs.data.loading import Place
+from macs.data.pixels import PicturePixels
 from macs.data.preparation import Preparation
 from official import images
 
@@ -122,7 +123,7 @@ def test_a_broken_picture_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_images_are_read_as_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "EAGER_BYTES", 0)
+    monkeypatch.setattr("macs.data.pixels.EAGER_BYTES", 0)
     lazy = ImageSet.from_hf(pets(), size=8)
-    assert isinstance(lazy.pixels, decoding.PicturePixels) and lazy.pixels.decoded is None
+    assert isinstance(lazy.pixels, PicturePixels) and lazy.pixels.decoded is None
     np.testing.assert_array_equal(lazy.pixels[np.array([5, 1, 5])], images(6, size=8)[[5, 1, 5]])

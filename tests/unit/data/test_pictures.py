@@ -8,8 +8,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from macs.core.errors import MacsError
-from macs.data.pictures import Undecodable, decode_rgb, fit, open_rgb, to_rgb
-from macs.data.preparation import Preparation
+from macs.data.preparation import Preparation, Undecodable, decode_rgb, fit, open_rgb, to_rgb
 from official import images
 
 

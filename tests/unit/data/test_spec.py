@@ -10,9 +10,8 @@ import pytest
 
 from macs.core.errors import MacsError
 from macs.data import DataSpec, ImageSet, load
-from macs.data.fingerprint import fingerprint
 from macs.data.preparation import Preparation
-from macs.data.spec import Part
+from macs.data.spec import Part, fingerprint
 from official import images, write_png
 
 

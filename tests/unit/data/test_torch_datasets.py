@@ -11,7 +11,7 @@ from PIL import Image
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from macs.core.errors import MacsError
-from macs.data import ImageSet, decoding, load
+from macs.data import ImageSet, load
 from official import images
 
 
@@ -68,7 +68,7 @@ def test_a_picture_of_another_size_is_prepared_like_one_from_a_folder(tmp_path: 
 
 
 def test_many_images_are_read_as_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "EAGER_BYTES", 0)
+    monkeypatch.setattr("macs.data.pixels.EAGER_BYTES", 0)
     pets = Pets(300)
     lazy = ImageSet.from_dataset(pets, size=8)
     assert len(pets.read) < 20  # the labels come from `targets`

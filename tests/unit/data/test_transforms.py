@@ -11,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from macs.data import ImageSet, decoding
-from macs.data.ahead import DECODERS
+from macs.data import ImageSet
 from macs.data.batches import draw, training_batches
 from macs.data.pixels import Index, Joined, picture
+from macs.data.prefetch import DECODERS
 from macs.data.preparation import Preparation
 from macs.data.transforms import augmented, crop_and_flip, crop_box, jittered, read_sorted, recoloured, resized_crops
 from official import images, write_png
@@ -139,7 +139,7 @@ def photos(tmp_path: Path) -> Path:
 def test_resized_crops_are_cut_from_the_original_pictures(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, size = np.array([5, 0, 3, 3]), 8
     eager = replace(ImageSet.from_folder(photos, size), mirror=False)
-    monkeypatch.setattr(decoding, "EAGER_BYTES", 0)
+    monkeypatch.setattr("macs.data.pixels.EAGER_BYTES", 0)
     lazy = replace(ImageSet.from_folder(photos, size), mirror=False)
     crops = resized_crops(eager, index, np.random.default_rng(1))
     np.testing.assert_array_equal(crops, resized_crops(lazy, index, np.random.default_rng(1)))

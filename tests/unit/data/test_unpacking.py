@@ -15,7 +15,7 @@ import pytest
 
 from archives import contents, special, tar, zipped
 from macs.core.errors import MacsError
-from macs.data.unpacking import unpack
+from macs.data.transfer import unpack
 
 FILES = {"set/a/1.txt": b"one", "set/a/2.txt": b"two" * 50_000, "set/b.txt": b""}
 MAKERS = {"set.tar": lambda files: tar(files, ""), "set.tar.gz": tar, "set.zip": zipped}

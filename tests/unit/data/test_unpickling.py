@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from macs.data.unpickling import CodeInPickle, unpickle
+from macs.data.readers import CodeInPickle, unpickle
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 ARRAYS = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from macs.data.walking import folders_in, in_batches, printable_name, walk
+from macs.data.image_files import folders_in, in_batches, printable_name, walk
 
 NAMES = [
     "b.png",

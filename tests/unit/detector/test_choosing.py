@@ -17,8 +17,8 @@ from command import refused, run
 from forging import forged
 from macs import scores
 from macs.core.errors import MacsError, MacsWarning
-from macs.data import ImageSet, unknowns
-from macs.data.unknowns import shuffled, unknowns_for
+from macs.data import ImageSet, synthetic_ood
+from macs.data.synthetic_ood import shuffled, unknowns_for
 from macs.detector import Detector
 from macs.detector.choosing import ENOUGH, SUMS, Pair, best, candidate_names, cost, equivalent, mean_ranks, microseconds
 from macs.inference import Outputs
@@ -193,7 +193,7 @@ def test_what_cannot_be_a_candidate_is_left_out_with_the_reason(
     def absent(*args: object, **more: object) -> None:
         raise MacsError("To read digits-outliers takes skimage.")
 
-    monkeypatch.setattr(unknowns, "load", absent)
+    monkeypatch.setattr(synthetic_ood, "load", absent)
     found = Detector(trained).choose(None, validation).choice
     assert {"knn", "vim", "energy+knn", "photographs"} <= set(found.left_out) and "ash" in found.candidates
     assert "takes skimage" in found.left_out["photographs"] and "photographs" not in found.unknown

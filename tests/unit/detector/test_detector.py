@@ -17,7 +17,7 @@ from dots import Dots
 from macs.core.errors import MacsError
 from macs.core.settings import from_dict
 from macs.data import ImageSet
-from macs.data.pictures import fit
+from macs.data.preparation import fit
 from macs.detector import Detector
 from macs.detector.calibration import Calibration, Check
 from macs.detector.verdicts import RankedAnswers

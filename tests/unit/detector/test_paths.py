@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from macs.core.errors import MacsError
-from macs.data import walking
+from macs.data import image_files
+from macs.data.image_files import in_batches
 from macs.data.preparation import Preparation
-from macs.data.walking import in_batches
 from macs.detector.paths import find_images
 
 
@@ -37,7 +37,7 @@ def test_a_folder_means_every_image_below_it_in_order(tree: Path) -> None:
 def test_a_folder_larger_than_a_piece_is_listed_whole(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = names(tree)
     for piece in (1, 2, 3):
-        monkeypatch.setattr(walking, "SORTED", piece)
+        monkeypatch.setattr(image_files, "SORTED", piece)
         assert sorted(names(tree)) == sorted(whole)
 
 
@@ -45,7 +45,7 @@ def test_a_folder_is_not_listed_before_it_is_needed(tmp_path: Path, monkeypatch:
     """With pieces of 10 and 1,000 files, the first image is there after 10."""
     for i in range(1000):
         (tmp_path / f"{i}.png").touch()
-    monkeypatch.setattr(walking, "SORTED", 10)
+    monkeypatch.setattr(image_files, "SORTED", 10)
     listed = 0
     scandir = os.scandir
 

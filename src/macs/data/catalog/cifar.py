@@ -6,8 +6,7 @@ import numpy as np
 
 from macs.data.catalog import Remote, Source, Split, dataset, under
 from macs.data.imageset import ImageSet
-from macs.data.readers import damaged, read_pickle, read_rows
-from macs.data.unpickling import text
+from macs.data.readers import damaged, read_pickle, read_rows, text
 
 HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
 LICENCE = "none stated"

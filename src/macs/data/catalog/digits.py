@@ -16,7 +16,7 @@ from PIL import Image
 from macs.core.errors import MacsError
 from macs.data.catalog import Source, Split, dataset
 from macs.data.imageset import ImageSet
-from macs.data.pictures import fit, open_rgb
+from macs.data.preparation import fit, open_rgb
 
 SIZE = 32
 SCALES = (32, 48, 64, 96, 128)  # edges of the squares that patches are cut from

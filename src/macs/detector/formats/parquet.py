@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from macs.data.walking import in_batches
+from macs.data.image_files import in_batches
 from macs.detector.formats import COLUMNS, output_format, values_of
 
 if TYPE_CHECKING:

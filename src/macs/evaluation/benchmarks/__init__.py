@@ -17,7 +17,7 @@ from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.registry import Registry
 from macs.data import ImageSet, Preparation
-from macs.data.lists import base_of
+from macs.data.image_files import base_of
 from macs.data.loading import data_root
 from macs.evaluation.results import Evaluation, Printable, Ranking
 

@@ -7,7 +7,7 @@ import pytest
 
 from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet, load
-from macs.data.fitness import refuse_seen, warn_of_trained_outliers
+from macs.data.compatibility import refuse_seen, warn_of_trained_outliers
 from macs.data.loading import load_unseen
 from official import images, write_png
 

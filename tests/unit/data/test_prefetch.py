@@ -10,7 +10,7 @@ import pytest
 
 from macs.core.errors import MacsError
 from macs.data import set_workers
-from macs.data.ahead import DECODERS, in_threads, map_ahead
+from macs.data.prefetch import DECODERS, in_threads, map_ahead
 
 
 def threads() -> list[threading.Thread]:

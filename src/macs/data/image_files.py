@@ -1,0 +1,236 @@
+"""Image files: those below a folder, whose folders may name classes, and those in a list.
+
+Every part of macs that reads a folder walks it with this module, so that training, calibration and prediction see the
+same images at the same path. A listing is never held in full, however many files there are. A list has on each line the
+path of a picture, and its label if it has one:
+
+    cat/1.jpg 0            labels are class numbers, counted from 0; -1 means that no picture has a label
+    cat/1.jpg,tabby cat    or class names, after a space, a tab, a comma or a semicolon
+    cat/1.jpg              or none at all
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from macs.core.errors import MacsError
+from macs.core.files import input_file, kind_of, reason
+from macs.data.preparation import SUFFIXES
+
+T = TypeVar("T")
+
+SORTED = 10_000  # entries that are held and sorted at a time; smaller folders are fully sorted
+
+
+class FoundFile(NamedTuple):
+    """An image file; or a folder that cannot be listed, with the reason as a sentence."""
+
+    path: Path
+    trouble: str = ""
+
+
+def walk(folder: Path) -> Iterator[FoundFile]:
+    """Every image below a folder; hidden files are skipped, and links are followed unless they lead back up."""
+    return (FoundFile(folder / name, trouble) for name, trouble in walk_names(folder))
+
+
+def walk_names(folder: Path) -> Iterator[tuple[str, str]]:
+    """The same as pairs of a relative name, with / as separator, and a trouble: a million take a few seconds."""
+    start = os.path.realpath(folder)
+    levels = {start: ("", entries(folder))}  # from the top folder down to the current one, by their real paths
+    while levels:
+        current = next(reversed(levels))
+        above, rest = levels[current]
+        try:
+            entry = next(rest, None)
+        except OSError as error:
+            yield above, f"Cannot list the folder {folder / above}: {reason(error)}."
+            entry = None
+        if entry is None:
+            levels.popitem()
+        elif is_folder(entry):
+            inner = os.path.realpath(entry.path) if entry.is_symlink() else str(Path(current, entry.name))
+            if inner not in levels and not leads_up(inner, start):
+                levels[inner] = (f"{above}{entry.name}/", entries(folder / above / entry.name))
+        elif entry.name.lower().endswith(SUFFIXES):
+            yield above + entry.name, ""
+
+
+def folders_in(folder: Path) -> list[str]:
+    """The names of the folders directly inside a folder, except those that `walk` would not enter."""
+    start = os.path.realpath(folder)
+    inner = (entry.name for entry in entries(folder) if is_folder(entry))
+    return sorted(name for name in inner if not leads_up(os.path.realpath(folder / name), start))
+
+
+def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """The entries of a folder that are not hidden, sorted in pieces of SORTED."""
+    with os.scandir(folder) as listing:
+        for piece in in_batches(listing, SORTED):
+            yield from sorted((entry for entry in piece if entry.name[0] != "."), key=lambda entry: entry.name)
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that cannot be followed: the error comes when it is read
+        return False
+
+
+def leads_up(inner: str, start: str) -> bool:
+    """Whether a folder is the one we started from, or contains it."""
+    return Path(start).is_relative_to(inner)
+
+
+def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of `size` items; the last may be shorter."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def printable_name(path: str | Path) -> str:
+    """A name that can be written as UTF-8; bytes and characters that cannot become \\x.. or \\u...."""
+    if isinstance(path, str) and path.isascii():
+        return path  # the same object: no second copy of a million names
+    try:
+        return os.fsencode(path).decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # no file has such a name, but a user may still write it
+        return str(path).encode("utf-8", "backslashreplace").decode()
+
+
+def images_under(folder: Path) -> list[str]:
+    """Paths of the images below a folder, relative to it, all sorted together."""
+    names = []
+    for name, trouble in walk_names(folder):
+        if trouble:
+            raise MacsError(f"{trouble.rstrip('.')}; make it readable, or move it away.")
+        names.append(name)
+    if not names:
+        raise MacsError(f"The folder {folder} holds no images ({', '.join(SUFFIXES)}); check the path.")
+    return sorted(names)
+
+
+def labels_by_folder(folder: Path, names: Sequence[str]) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """Labels from the folders directly inside, one class per folder; None if no image lies in such a folder."""
+    flat = [name for name in names if "/" not in name]
+    if len(flat) == len(names):
+        return None, ()
+    if flat:
+        raise MacsError(
+            f"{folder / flat[0]} lies beside the class folders of {folder}, so its class is unknown; "
+            "move it into one of them, or away."
+        )
+    label_of = {name: label for label, name in enumerate(folders_in(folder))}
+    labels = np.array([label_of[name.split("/", 1)[0]] for name in names], np.int64)
+    return labels, tuple(map(printable_name, label_of))
+
+
+CLASSES = "classes.txt"  # the file beside a list that names the classes, one per line
+
+# A path may contain spaces and commas, so it ends with the last suffix of an image; the label is what comes after it.
+_SUFFIX = "|".join(suffix[1:] for suffix in SUFFIXES)
+_LINE = re.compile(rf"\"?(.*\.(?:{_SUFFIX}))\"?(?:\s*[\s,;]\s*(.*))?", re.IGNORECASE)
+_NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class ImageList:
+    """The lines of a list: paths as they are written, and labels as text; no labels if the list has none."""
+
+    file: Path
+    paths: tuple[str, ...]
+    labels: tuple[str, ...]
+
+    @classmethod
+    def read(cls, file: str | Path) -> "ImageList":
+        path = input_file(file, "image list")
+        paths: list[str] = []
+        labels: list[str] = []
+        for i, line in enumerate(lines_of(path)):
+            match = _LINE.fullmatch(line)
+            if not match:
+                raise wrong(path, i, f"holds {shown(line)}; write the path of an image ({', '.join(SUFFIXES)}) there")
+            label = sys.intern(match[2] or "")
+            if i and kind_of_label(label) != kind_of_label(labels[0]):
+                first, here = (f"{kind_of_label(text)} ({text or 'none'})" for text in (labels[0], label))
+                raise wrong(path, i, f"has {here} as its label, but line 1 has {first}; use one kind for all")
+            paths.append(match[1])
+            labels.append(label)
+        if not paths:
+            raise MacsError(f"The image list {path} is empty; write one image on each line.")
+        return cls(path, tuple(paths), tuple(labels) if labels[0] and set(labels) != {"-1"} else ())
+
+    def check_files(self, base: Path) -> None:
+        """Refuse a list that names a missing file."""
+        start = f"{base}{os.sep}"  # joining a million Paths would take longer than looking at the files
+        for i, path in enumerate(self.paths):
+            if not os.access(start + path, os.F_OK) and not (base / path).exists():  # an absolute path fails the first
+                raise wrong(self.file, i, f"names {base / path}, which is not there; check the path and its root")
+
+    def numbered(self, classes: Sequence[str] = ()) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+        """Labels as class numbers, and the names of the classes; `classes` gives these and their order."""
+        names = tuple(classes) or self.class_names_beside()
+        if not self.labels:
+            return None, names
+        if kind_of_label(self.labels[0]) == "a number":
+            labels = np.array([int(label) if len(label) < 10 else 10**9 for label in self.labels], np.int64)
+            names = names or tuple(map(str, range(min(int(labels.max()), 10**6) + 1)))
+            self._refuse((labels < 0) | (labels >= len(names)), f"is not in 0 to {len(names) - 1}")
+            return labels, names
+        names = names or tuple(sorted(set(self.labels)))
+        number = {name: i for i, name in enumerate(names)}
+        labels = np.array([number.get(label, -1) for label in self.labels], np.int64)
+        self._refuse(labels < 0, f"is not one of the {len(names):,} classes")
+        return labels, names
+
+    def _refuse(self, wrong_ones: NDArray[np.bool_], why: str) -> None:
+        if wrong_ones.any():
+            i = int(wrong_ones.argmax())
+            raise wrong(self.file, i, f"has the label {shown(self.labels[i])}, which {why}; correct it")
+
+    def class_names_beside(self) -> tuple[str, ...]:
+        """The lines of classes.txt in the list's folder; none if there is no such file."""
+        file = self.file.parent / CLASSES
+        return tuple(lines_of(file)) if kind_of(file) == "a file" else ()
+
+
+def base_of(file: Path, folders: Sequence[Path]) -> Path:
+    """The folder that the paths of a list start from: the first that holds the list's first picture, else the first."""
+    with input_file(file, "image list").open(encoding="utf-8-sig", errors="replace") as lines:
+        match = _LINE.fullmatch(lines.readline().strip())
+    return next((folder for folder in folders if match and (folder / match[1]).exists()), folders[0])
+
+
+def lines_of(file: Path) -> Iterator[str]:
+    """The lines of a text file, stripped; an empty line is refused."""
+    try:
+        with file.open(encoding="utf-8-sig") as lines:
+            for i, line in enumerate(map(str.strip, lines)):
+                if not line:
+                    raise wrong(file, i, "is empty; remove it")
+                yield line
+    except UnicodeDecodeError:
+        raise MacsError(f"Cannot read {file}: it is not text in UTF-8.") from None
+    except OSError as error:
+        raise MacsError(f"Cannot read {file}: {reason(error)}.") from None
+
+
+def kind_of_label(label: str) -> str:
+    return "a number" if _NUMBER.fullmatch(label) else "text" if label else "nothing"
+
+
+def shown(text: str) -> str:
+    return repr(text if len(text) <= 100 else f"{text[:100]}...")
+
+
+def wrong(file: Path, i: int, what: str) -> MacsError:
+    return MacsError(f"Line {i + 1:,} of {file} {what}.")
