@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from macs.nets._network import ReluDropout
+from macs.nets import ReluDropout
 from macs.nets.wrn import WideBlock
 
 MEAN = torch.tensor([125.3, 123.0, 113.9]).view(3, 1, 1) / 255

@@ -56,9 +56,6 @@ class NotBlank:
         return "a name or a path"
 
 
-SIZE = 32  # default edge of images, in pixels
-EDGE = Span(1, 1024)  # pixels; a larger value is a typing error or an attack
-Edge = Annotated[int, EDGE]  # of square images
 Weight = Annotated[float, Span(0, 1_000_000, usual=100)]  # of a term in a loss
 Name = Annotated[str, NotBlank()]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from macs.core import settings
 from macs.core.errors import MacsError, first_line
 from macs.core.files import input_file
-from macs.core.settings import SIZE, Edge, Span
+from macs.core.settings import Span
 
 if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`
     from PIL import Image
@@ -181,6 +181,8 @@ def crop_span(edge: int, shorter: int, resize: int, size: int) -> tuple[float, f
     return start * edge / length, (start + size) * edge / length
 
 
+SIZE = 32  # default edge of images, in pixels
+EDGE = Span(1, 1024)  # pixels; a larger value is a typing error or an attack
 Level = Annotated[float, Span(0, 1)]  # mean of a channel whose pixels lie in [0, 1]
 Spread = Annotated[float, Span(0, 1, open="least")]  # standard deviation of such a channel, by which pixels are divided
 
@@ -218,7 +220,7 @@ NORMALISATIONS = {
 class Preparation:
     """The shorter side is resized, the centre is cropped; the network itself then normalises by mean and std."""
 
-    size: Edge = SIZE  # edge of the square that the network sees
+    size: Annotated[int, EDGE] = SIZE  # edge of the square that the network sees
     resize: Annotated[int, Span(0, 4096)] = 0  # length of the shorter side before the crop; 0: `size`
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     mean: tuple[Level, Level, Level] = (0.0, 0.0, 0.0)

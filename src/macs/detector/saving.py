@@ -89,7 +89,7 @@ def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score |
 
     from macs import nets
     from macs.detector._detector import Detector, count_outputs
-    from macs.nets._checkpoints import fill
+    from macs.nets import fill
 
     label, content = read(path)
     unfitted = _score(label, score, path)
@@ -218,7 +218,7 @@ def counts_in(config: Any) -> Iterator[int]:
 def _fit(network: "nn.Module", state: "dict[str, Tensor]", classes: int, path: str | Path) -> None:
     """Refuse weights whose names, shapes or types are not exactly the network's."""
     from macs import nets
-    from macs.nets._checkpoints import misfit
+    from macs.nets import misfit
 
     expected = network.state_dict()
     wrong = misfit(state, expected, classes) or next(

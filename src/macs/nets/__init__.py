@@ -11,11 +11,12 @@ other nn.Module that returns logits works too: pass it, or name it as "module:Cl
 """
 
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
-from macs.nets._checkpoints import class_names, load, load_weights, recorded_preparation, save
-from macs.nets._library import PRETRAINED, LibraryNet, NoShapes, fitting_torchvision
+from macs.nets._checkpoints import class_names, fill, load, load_weights, misfit, recorded_preparation, save
+from macs.nets._library import LibraryNet, NoShapes, fitting_torchvision
 from macs.nets._names import available, build, net, usual_preparation
 from macs.nets._network import (
     Net,
+    ReluDropout,
     features_of,
     is_ours,
     last_linear,
@@ -31,21 +32,23 @@ from macs.nets._network import (
     through_head,
 )
 from macs.nets._normalise import Normalise
-from macs.nets._weights import identity, origin_of, remember_origin, weights_hash
+from macs.nets._weights import Origin, identity, origin_of, remember_origin, weights_hash
 
 __all__ = [
     "NORMALISATIONS",
-    "PRETRAINED",
     "LibraryNet",
     "Net",
     "NoShapes",
     "Normalisation",
     "Normalise",
+    "Origin",
     "Preparation",
+    "ReluDropout",
     "available",
     "build",
     "class_names",
     "features_of",
+    "fill",
     "fitting_torchvision",
     "identity",
     "is_ours",
@@ -53,6 +56,7 @@ __all__ = [
     "load",
     "load_weights",
     "logits_of",
+    "misfit",
     "name_of",
     "net",
     "origin_of",

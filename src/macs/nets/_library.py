@@ -99,7 +99,7 @@ class LibraryNet(Net):
             self.head.reset_parameters()
 
 
-def last_linear(module: nn.Module) -> nn.Linear | None:
+def last_defined_linear(module: nn.Module) -> nn.Linear | None:
     """The linear layer that was defined last; None if there is none."""
     return next((layer for layer in reversed([*module.modules()]) if isinstance(layer, nn.Linear)), None)
 

@@ -14,7 +14,7 @@ from macs.nets._library import (
     State,
     building,
     downloading,
-    last_linear,
+    last_defined_linear,
     library,
     no_such_model,
     usable_preparation,
@@ -33,7 +33,7 @@ class TorchvisionNet(LibraryNet):
             raise MacsError(
                 f"torchvision/{model} has other outputs besides the logits in training; use timm's version of it."
             )
-        super().__init__(f"torchvision/{model}", classes, wrapped, last_linear(wrapped), preparation)
+        super().__init__(f"torchvision/{model}", classes, wrapped, last_defined_linear(wrapped), preparation)
 
     @classmethod
     def usual_preparation(cls, model: str) -> Preparation:

@@ -17,7 +17,15 @@ from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.data.preparation import Preparation
 from macs.nets import net
-from macs.nets._library import LibraryNet, State, building, downloading, last_linear, library, usable_preparation
+from macs.nets._library import (
+    LibraryNet,
+    State,
+    building,
+    downloading,
+    last_defined_linear,
+    library,
+    usable_preparation,
+)
 
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
 WARPED = 384  # pixels, from which transformers' ConvNext processor resizes without cropping
@@ -44,7 +52,7 @@ class TransformersNet(LibraryNet):
             if size is not None and hasattr(built_from, "image_size"):
                 built_from.image_size = size
             wrapped = transformers.AutoModelForImageClassification.from_config(built_from, trust_remote_code=False)
-        super().__init__(f"hf/{model}", classes, wrapped, last_linear(wrapped), preparation)
+        super().__init__(f"hf/{model}", classes, wrapped, last_defined_linear(wrapped), preparation)
         self.config = {key: value for key, value in built_from.to_diff_dict().items() if key not in UNUSED}
 
     def forward(self, pixels: Tensor) -> Tensor:

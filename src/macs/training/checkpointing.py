@@ -17,7 +17,7 @@ from macs.core.errors import MacsError
 from macs.core.processes import ALONE, Processes
 from macs.data.spec import fingerprint
 from macs.methods import Method
-from macs.nets._checkpoints import misfit
+from macs.nets import misfit
 from macs.training.recipe import Recipe
 from macs.training.runs import Epoch, RunFolder, epochs_from, kept_epoch
 from macs.training.sources import Training

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from macs.core.errors import MacsError
 from macs.core.files import input_file, reason
 from macs.core.registry import unknown
-from macs.core.settings import EDGE, Name, check, from_dict
+from macs.core.settings import Name, check, from_dict
 from macs.data.loading import is_validation_part
-from macs.data.preparation import NORMALISATIONS, Preparation, preparation_from
+from macs.data.preparation import EDGE, NORMALISATIONS, Preparation, preparation_from
 from macs.data.spec import MEMORY, DataSpec
 from macs.training.recipe import AUTO, FROM_LIBRARY, PRETRAINING, Recipe, resolved
 

@@ -9,7 +9,7 @@ import torch
 from dots import Dots
 from macs import nets
 from macs.data.spec import MEMORY
-from macs.nets._weights import Origin
+from macs.nets import Origin
 
 
 def small() -> torch.nn.Module:
