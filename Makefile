@@ -18,7 +18,7 @@ UNIT := $(if $(ROOM),$(wildcard tests/unit/$(ROOM) tests/unit/test_$(ROOM).py),t
 
 # What depends on other people's packages most, and takes little time.
 LOWEST := $(addprefix tests/unit/,core data evaluation figures nets/test_normalise.py test_metrics.py cli \
-	training/test_options.py detector/test_formats.py detector/test_label.py report/test_charts.py) \
+	training/test_options.py detector/test_formats.py detector/test_metadata.py report/test_charts.py) \
 	$(addprefix tests/integration/detector/,test_export.py test_int8.py)
 
 .PHONY: demo check test unit all-tests lint ruff types rooms docs coverage mutations nightly package package-extras

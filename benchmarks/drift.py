@@ -99,7 +99,7 @@ def confidences_of(data: Path, checkpoint: Path, sets: tuple[str, ...]) -> dict[
     for name in ("cifar10", *sets):
         answers, _ = ask_all(net, macs.data.load(name, "test", root=data), scores, "float32")
         for score, each in answers.items():
-            found[score][name] = each.confidences
+            found[score][name] = each.confidence
     return found
 
 

@@ -13,7 +13,7 @@ from macs.detector import Detector
 from macs.detector.runtime import session
 
 BATCH, IMAGES = 32, 1024
-NAMES = ["label", "confidence", "is_ood"]
+NAMES = ["index", "confidence", "is_ood"]
 random = np.random.default_rng(0)
 
 

@@ -21,10 +21,10 @@ from rich.table import Table
 from scipy.stats import ks_2samp
 
 import macs
-from macs.answers import Answers
 from macs.detector.calibration import conformal_threshold
-from macs.detector.reference import Reference
+from macs.detector.p_values import PValues
 from macs.detector.verdicts import highest_discovery
+from macs.predictions import Predictions
 
 Confidences = NDArray[np.float32]
 
@@ -48,13 +48,13 @@ def confidences_of(names: Sequence[str], data: Path, checkpoint: Path) -> dict[s
         drawn, _ = macs.data.load(images, "test", root=data).split(KNOWN if title == "known" else EACH)
         answers, _ = macs.scores.ask_all(net, drawn, scores, "float32")
         for name, answer in answers.items():
-            confidences[name][title] = answer.confidences
+            confidences[name][title] = answer.confidence
     return confidences
 
 
 def p_values(calibration: Confidences, new: Confidences) -> Confidences:
-    reference, answers = (Answers(np.zeros(len(values), np.int64), values) for values in (calibration, new))
-    return Reference.of(reference, classes=1, per_class=False).p_values(answers)
+    reference, answers = (Predictions(np.zeros(len(values), np.int64), values) for values in (calibration, new))
+    return PValues.of(reference, classes=1, per_class=False)(answers)
 
 
 def uniformity(known: Confidences) -> str:

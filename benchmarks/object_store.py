@@ -181,7 +181,7 @@ def compared(found: Rows, local: Rows) -> str:
     """How this agrees with what the local command said, in words; an error if a verdict or label is another."""
     if found.keys() != local.keys():
         raise SystemExit(f"{len(found.keys() ^ local.keys()):,} images have a row in one place alone.")
-    for what in ("is_ood", "label"):
+    for what in ("is_ood", "index"):
         if other := sum(found[path][what] != local[path][what] for path in local):
             raise SystemExit(f"{other:,} of {len(local):,} images have another {what}.")
     largest = max(abs(found[path]["confidence"] - row["confidence"]) for path, row in local.items())

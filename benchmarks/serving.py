@@ -37,7 +37,7 @@ from macs.detector import Detector
 from macs.detector.runtime import session
 
 CLIENTS, BATCH = 64, 32
-OUTPUTS = ["label", "confidence", "p_value", "is_ood"]
+OUTPUTS = ["index", "confidence", "p_value", "is_ood"]
 random = np.random.default_rng(0)
 
 

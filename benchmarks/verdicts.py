@@ -14,8 +14,8 @@ import numpy as np
 from macs import data, nets
 from macs.data import ImageSet
 from macs.detector import Detector, Verdicts
-from macs.detector.choosing import candidate_names
 from macs.detector.runtime import Runtime
+from macs.detector.score_selection import candidate_names
 from macs.scores import get, know
 
 OOD = ("svhn", "textures", "places365", "cifar100")
@@ -25,12 +25,12 @@ NEAR = 1e-4  # of a confidence, or of their spread where a confidence is near 0
 
 def compared(name: str, detector: Detector, ours: Verdicts, theirs: Verdicts) -> str:
     """The differences in one line; those of confidences relative to their own size, and to their spread if larger."""
-    differences = np.abs(ours.confidences - theirs.confidences)
-    size = np.abs(ours.confidences)
-    scale = np.maximum(size, ours.confidences.std())
-    near = np.abs(ours.confidences - detector.thresholds()) <= NEAR * scale
+    differences = np.abs(ours.confidence - theirs.confidence)
+    size = np.abs(ours.confidence)
+    scale = np.maximum(size, ours.confidence.std())
+    near = np.abs(ours.confidence - detector.thresholds()) <= NEAR * scale
     return (
-        f"{name:<22} other labels {np.sum(ours.labels != theirs.labels)}, other verdicts "
+        f"{name:<22} other labels {np.sum(ours.index != theirs.index)}, other verdicts "
         f"{np.sum(ours.is_ood != theirs.is_ood)} ({near.sum()} images near the threshold, {ours.is_ood.sum()} OOD); "
         f"confidences differ by {(differences / size).max():.1e} of their value, by more than {NEAR:g} for "
         f"{np.sum(differences > NEAR * size)}, and by {(differences / scale).max():.1e} of value or spread"

@@ -23,7 +23,7 @@ pytest.importorskip("onnx")
 running = pytest.importorskip("running")
 
 pytestmark = pytest.mark.peers
-OUTPUTS = ("label", "confidence", "p_value", "is_ood", "class")
+OUTPUTS = ("index", "confidence", "p_value", "is_ood", "class")
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +48,13 @@ def pixels() -> NDArray[np.uint8]:
 
 def same(found: dict[str, Any], exported: Path, pixels: NDArray[np.uint8]) -> None:
     expected = Runtime(exported).predict(ImageSet.from_array(pixels))
-    assert np.asarray(found["label"]).tolist() == expected.labels.tolist()
+    assert np.asarray(found["index"]).tolist() == expected.index.tolist()
     assert np.asarray(found["is_ood"]).tolist() == expected.is_ood.tolist()
     assert 0 < expected.is_ood.sum() < len(pixels)
     names = [name.decode() if isinstance(name, bytes) else name for name in found["class"]]
-    assert names == expected.names
-    np.testing.assert_allclose(found["confidence"], expected.confidences, rtol=1e-5)
-    np.testing.assert_allclose(found["p_value"], expected.p_values, rtol=1e-5)
+    assert names == expected.class_
+    np.testing.assert_allclose(found["confidence"], expected.confidence, rtol=1e-5)
+    np.testing.assert_allclose(found["p_value"], expected.p_value, rtol=1e-5)
 
 
 @pytest.mark.parametrize("binary", [True, False])

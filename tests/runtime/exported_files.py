@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 
 import macs
-from macs.answers import Answers
 from macs.detector import Detector
-from macs.detector.verdicts import Prediction
+from macs.detector.verdicts import Verdict
+from macs.predictions import Predictions
 from macs.training.recipe import PRETRAINING
 from tiny import noise, stripes
 
@@ -42,11 +42,11 @@ def write_images(folder: Path) -> None:
     np.save(folder / "noise.npy", noise(40, seed=3).pixels[:])
 
 
-def p_range(detector: Detector, row: Prediction) -> list[float]:
+def p_range(detector: Detector, row: Verdict) -> list[float]:
     """The p-values that rounding of the confidence may give: some calibration confidences are nearly the same."""
     rounding = 1e-4 * max(1.0, abs(row.confidence))
     confidences = np.array([row.confidence - rounding, row.confidence + rounding], np.float32)
-    return detector.reference.p_values(Answers(np.full(2, row.label), confidences)).tolist()
+    return detector.p_values(Predictions(np.full(2, row.index), confidences)).tolist()
 
 
 def main(folder: Path) -> None:

@@ -37,7 +37,7 @@ def check(folder: Path, name: str, expected: dict[str, Any]) -> None:
     lines = macs(folder, "predict", "test", "noise.npy", *exported, "--fdr", "0.1", "--json").splitlines()
     rows = [json.loads(line) for line in lines]
     for row, other in zip(rows, expected["rows"], strict=True):
-        assert row["label"] == other["label"] and close(row["confidence"], other["confidence"]), (row, other)
+        assert row["index"] == other["index"] and close(row["confidence"], other["confidence"]), (row, other)
         low, high = other["p_range"]
         assert low - 1e-6 <= row["p_value"] <= high + 1e-6, (row, other)
     ascending = sorted(row["p_value"] for row in rows)  # Benjamini and Hochberg, by hand

@@ -73,7 +73,7 @@ def check_everything(net: nets.LibraryNet, folder: Path, signed: bool) -> None:
     assert nets.name_of(again.net) == net.name and again.preparation == net.preparation
     again.export(folder / "d.onnx")
     ours, loaded, exported = (judge.predict(unknown) for judge in (detector, again, Runtime(folder / "d.onnx")))
-    assert np.array_equal(ours.confidences, loaded.confidences)
-    assert np.allclose(ours.confidences, exported.confidences, atol=1e-4, rtol=1e-4)
+    assert np.array_equal(ours.confidence, loaded.confidence)
+    assert np.allclose(ours.confidence, exported.confidence, atol=1e-4, rtol=1e-4)
     for other in (loaded, exported):
         assert np.array_equal(ours.is_ood, other.is_ood) and np.array_equal(ours.predictions, other.predictions)

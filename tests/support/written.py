@@ -25,4 +25,4 @@ class Written:
         return self.path.read_text(encoding="utf-8")
 
     def confidences(self, images: ImageSet) -> np.ndarray:
-        return ask(self.net, images, "msp", "float32").confidences
+        return ask(self.net, images, "msp", "float32").confidence

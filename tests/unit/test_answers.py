@@ -61,7 +61,7 @@ def test_answers_are_those_of_every_image_in_order(monkeypatch: pytest.MonkeyPat
     images, net = noise(20, seed=0), Colours()
     colours = images.pixels[:].mean(axis=(1, 2)) / 255
     found = ask(net, images, First(), "float32")
-    np.testing.assert_allclose(found.confidences, colours[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(found.confidence, colours[:, 0], rtol=1e-5)
     assert found.predictions.tolist() == colours.argmax(1).tolist()
     assert len(found) == 20 and net.batches == 3
 
@@ -72,7 +72,7 @@ def test_a_score_that_fails_costs_the_others_nothing(monkeypatch: pytest.MonkeyP
     failing = {"column": Column(), "words": Words(), "failing": Failing(), "late": Late(), "knn": get("knn")}
     answers, left_out = ask_all(net, images, {"first": First(), **failing}, "float32")
     assert list(answers) == ["first"] and left_out.keys() == failing.keys() and net.batches == 3
-    np.testing.assert_array_equal(answers["first"].confidences, ask(Colours(), images, First(), "float32").confidences)
+    np.testing.assert_array_equal(answers["first"].confidence, ask(Colours(), images, First(), "float32").confidence)
     assert left_out["column"].startswith("The score Column gives (8, 1) for 8 images; it must return a tensor")
     assert left_out["words"].startswith("The score Words gives str for 8 images")
     assert left_out["failing"] == "The score Failing failed: ZeroDivisionError: no such image."
@@ -99,18 +99,18 @@ def test_a_confidence_that_is_no_number_is_counted() -> None:
 def test_confidences_are_kept_in_float32_or_better(given: Any, kept: Any) -> None:
     logits = torch.tensor([[0.5, 2.0], [3.0, 1.0]], dtype=given, requires_grad=True)
     found = answer(First(), Outputs(logits))
-    assert found.confidences.dtype == kept and found.confidences.tolist() == [0.5, 3.0]
+    assert found.confidence.dtype == kept and found.confidence.tolist() == [0.5, 3.0]
     assert found.predictions.tolist() == [1, 0]
 
 
 def test_joined_batches_are_one() -> None:
     parts = [Answers(np.array(labels), np.array(labels, np.float32) * np.float32(0.5)) for labels in ([1, 2], [3])]
     both = joined(iter(parts))
-    assert both.predictions.tolist() == [1, 2, 3] and both.confidences.tolist() == [0.5, 1, 1.5]
+    assert both.predictions.tolist() == [1, 2, 3] and both.confidence.tolist() == [0.5, 1, 1.5]
 
 
 def test_our_networks_answer_as_their_logits_say() -> None:
     torch.manual_seed(0)
     net, images = nets.build("wrn-10-1", 3), noise(6, seed=1)
     logits = net.eval()(torch.from_numpy(images.pixels[:]).permute(0, 3, 1, 2) / 255)
-    np.testing.assert_allclose(ask(net, images, First(), "float32").confidences, logits[:, 0].detach(), atol=1e-4)
+    np.testing.assert_allclose(ask(net, images, First(), "float32").confidence, logits[:, 0].detach(), atol=1e-4)

@@ -1,7 +1,6 @@
 """The option `--detector`, which takes both kinds of detector file."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +12,8 @@ from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
     from macs.data import ImageSet
-    from macs.detector.judge import Judge
-    from macs.detector.label import DetectorLabel
+    from macs.detector.base import BaseDetector
+    from macs.detector.metadata import DetectorMetadata
     from macs.training.spec import TrainingSpec
 
 Provider = Annotated[
@@ -27,18 +26,13 @@ Provider = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class DetectorFile:
-    """The label of a detector file, and a function that opens the detector, for which it may have to import torch."""
-
-    label: "DetectorLabel"
-    open: "Callable[[], Judge]"
-
-
 def detector_file(
     path: Path, net: str | None, score: str | None, provider: list[str] | None, hardware: Hardware
-) -> DetectorFile:
-    """A file of `macs calibrate` or `macs export`; `net` and `score` are the user's own, as module:Class."""
+) -> "tuple[DetectorMetadata, Callable[[], BaseDetector]]":
+    """Read a file of `macs calibrate` or `macs export`; `net` and `score` are the user's own, as module:Class.
+
+    The second value is a function that gives the detector, for which it may have to import torch.
+    """
     hardware.prepare()
     if path.suffix == ".onnx":
         from macs.detector.runtime import Runtime
@@ -48,25 +42,26 @@ def detector_file(
         if hardware.device != "auto":
             raise MacsError(f"{path} is run by ONNX Runtime, which takes --provider; leave --device out.")
         runtime = Runtime(path, providers=provider or (), threads=hardware.threads or 0)
-        return DetectorFile(runtime.label, lambda: runtime)
+        return runtime.metadata, lambda: runtime
     if provider:
         raise MacsError("--provider is for an exported detector, which ends in .onnx; leave it out.")
     from macs.detector.saving import read
 
-    def load() -> "Judge":
+    file = read(path)
+
+    def load() -> "BaseDetector":
         if find_spec("torch") is None:
             raise MacsError(f"{path} is run by torch, which is not installed; give its exported file (macs export).")
         hardware.use()
         from macs.core.devices import best_device
-        from macs.detector import Detector
 
-        return Detector.load(path, net, score).to(best_device())
+        return file.load(net, score).to(best_device())
 
-    return DetectorFile(read(path)[0], load)
+    return file.metadata, load
 
 
 def detector_sets(
-    label: "DetectorLabel", id: str | None, ood: list[str], data: Path | None
+    metadata: "DetectorMetadata", id: str | None, ood: list[str], data: Path | None
 ) -> "tuple[ImageSet, dict[str, ImageSet]]":
     """ID and OOD test images, prepared as the detector's network expects them."""
     from macs.data import load
@@ -74,17 +69,17 @@ def detector_sets(
 
     if id is None:
         raise MacsError("Name ID test images with --id; a detector file does not record any.")
-    test = load_apart(spec_in(label), id, "test", data, label.preparation)
-    sets = {name: load(name, "test", root=data, preparation=label.preparation, labelled=False) for name in ood}
+    test = load_apart(spec_in(metadata), id, "test", data, metadata.preparation)
+    sets = {name: load(name, "test", root=data, preparation=metadata.preparation, labelled=False) for name in ood}
     return test, sets
 
 
-def spec_in(label: "DetectorLabel") -> "TrainingSpec | None":
+def spec_in(metadata: "DetectorMetadata") -> "TrainingSpec | None":
     """The record of the training of a detector's network, if it has one that can be read."""
     from macs.training.spec import TrainingSpec
 
     try:
-        return None if label.recipe is None else TrainingSpec.from_dict(label.recipe)
+        return None if metadata.recipe is None else TrainingSpec.from_dict(metadata.recipe)
     except MacsError:
         return None
 

@@ -142,12 +142,12 @@ def evaluate(
             precision=precision != "auto",
             score=bool(settings) or len(score or ()) > 1,
         )
-        file = detector_file(detector, net, score[0] if score else None, provider, hardware)
-        test, sets = detector_sets(file.label, id, ood or [], data)
-        _familiar(sets, spec_in(file.label))
+        metadata, open_detector = detector_file(detector, net, score[0] if score else None, provider, hardware)
+        test, sets = detector_sets(metadata, id, ood or [], data)
+        _familiar(sets, spec_in(metadata))
         with keeping(not no_cache):
-            evaluation = file.open().evaluate(test, sets, **asdict(protocol))
-        value = {"net": file.label.net, "detector": str(detector), **evaluation.as_dict()}
+            evaluation = open_detector().evaluate(test, sets, **asdict(protocol))
+        value = {"net": metadata.net, "detector": str(detector), **evaluation.as_dict()}
         show(evaluation.table(metrics), value, json)
         return
     refuse_without_detector(provider)

@@ -26,7 +26,7 @@ def export(
 ) -> None:
     """Write a detector as one ONNX file that needs neither macs nor torch.
 
-    Its input `images` are raw uint8 pixels, N x H x W x 3; its outputs are label, confidence, p_value and is_ood.
+    Its input `images` are raw uint8 pixels, N x H x W x 3; its outputs are index, confidence, p_value and is_ood.
     Normalisation, score and threshold are inside; `threshold` is an optional input that overrides the calibrated one.
     `macs predict --detector detector.onnx` runs it without torch.
 
@@ -64,8 +64,8 @@ def export(
     allowed_drop(max_drop)
     if int8 != (images is not None) or (ood and not int8):
         raise MacsError("--int8 needs --images to find its ranges; without it, leave --images and --ood out.")
-    label = read(detector)[0]
-    preparation, spec = label.preparation, spec_in(label)
+    file = read(detector)
+    preparation, spec = file.metadata.preparation, spec_in(file.metadata)
     known = None
     if images is not None and spec is not None and trained_on_undivided(spec, images):
         known = load_apart(spec, images, split or "val", data, preparation)
@@ -73,10 +73,9 @@ def export(
         known = load_unseen(images, split, data, preparation=preparation)
     unknown = {name: load(name, "test", root=data, preparation=preparation, labelled=False) for name in ood or ()}
 
-    from macs.detector import Detector
     from macs.detector.export import INPUT
 
-    loaded = Detector.load(detector, net, score)
+    loaded = file.load(net, score)
     if known is None:
         loaded.export(out)
         result, text = {}, f"The threshold in it: {loaded.calibrated}"

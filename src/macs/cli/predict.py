@@ -15,9 +15,8 @@ from macs.core.console import Terminal, tell
 from macs.core.errors import MacsError
 from macs.core.files import output_file, write_atomically
 from macs.data.stores import is_url
-from macs.detector.counting import Count
 from macs.detector.formats import choose_format
-from macs.detector.verdicts import control_false_discoveries
+from macs.detector.verdicts import Count, Verdict
 
 
 @app.command
@@ -74,7 +73,7 @@ def predict(
     json
         Print JSON lines, as --format jsonl does.
     """
-    from macs.detector.judge import check_promise
+    from macs.detector.base import check_promise
 
     if not paths:
         raise MacsError("Name at least one image, folder, glob or .npy file.")
@@ -88,15 +87,20 @@ def predict(
     form = choose_format("jsonl" if json and format is None else format, file_out, sys.stdout.isatty())
     if file_out is not None:
         output_file(file_out, inputs=[detector, *paths])
-    file = detector_file(detector, net, score, provider, hardware)
-    check_promise(file.label.calibration, threshold, fdr)
-    rows = file.open().predict_files(paths, threshold=threshold)
+    metadata, open_detector = detector_file(detector, net, score, provider, hardware)
+    check_promise(metadata.calibration, threshold, fdr)  # before torch is imported
+    opened = open_detector()
     # Pillow warns of broken images as it meets them; their rows say why.
     warnings.filterwarnings("ignore", module="PIL")
     read, count = Count(), Count()
     with progress(shown=out is not None or not sys.stdout.isatty()) as update:
-        rows = read.through(rows, lambda: update(read))
-        counted = count.through(rows if fdr is None else control_false_discoveries(rows, fdr))
+
+        def on_row(row: Verdict) -> None:
+            read.add(row)
+            update(read)
+
+        rows = opened.predict_files(paths, threshold=threshold, fdr=fdr, on_row=on_row)
+        counted = count.through(rows)
         if file_out is not None:
             write_atomically(file_out, lambda temporary: form.write_file(counted, temporary))
         else:

@@ -73,15 +73,15 @@ def report(
             raise MacsError(
                 "A model card is written from the record of a run; name the run folder, or leave --card out."
             )
-        file = detector_file(detector, net, score, provider, hardware)
+        metadata, open_detector = detector_file(detector, net, score, provider, hardware)
         target = output_file(out or detector.with_name("report.html"), inputs=[detector, *sets_read])
         names = ood if ood is not None else _default_ood_sets(id or "", data)
-        test, sets = detector_sets(file.label, id, names, data)
+        test, sets = detector_sets(metadata, id, names, data)
 
         from macs.report import write_detector
 
         with keeping(not no_cache):
-            measured = write_detector(target, file.open(), test, sets)
+            measured = write_detector(target, open_detector(), test, sets)
         _show(target, measured, json)
         return
     refuse_without_detector(provider)

@@ -14,8 +14,8 @@ from macs.core.lazy import lazily
 if TYPE_CHECKING:
     from macs.detector._detector import Detector
     from macs.detector.calibration import Calibration
-    from macs.detector.choosing import Choice
     from macs.detector.runtime import Runtime
+    from macs.detector.score_selection import Choice
     from macs.detector.verdicts import Verdicts
 
 __all__ = ["Calibration", "Choice", "Detector", "Runtime", "Verdicts"]
@@ -24,7 +24,7 @@ __getattr__ = lazily(
     __name__,
     {
         "Calibration": "macs.detector.calibration",
-        "Choice": "macs.detector.choosing",
+        "Choice": "macs.detector.score_selection",
         "Detector": "macs.detector._detector",
         "Runtime": "macs.detector.runtime",
         "Verdicts": "macs.detector.verdicts",

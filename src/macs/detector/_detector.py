@@ -8,12 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import nn
 
 from macs import nets, scores
-from macs.answers import Answers
 from macs.core.devices import device_of, explained
 from macs.core.errors import MacsError, first_line
 from macs.core.settings import Span
@@ -22,13 +20,13 @@ from macs.data.compatibility import few, same_classes, warn_of_guessing
 from macs.data.conversion import to_images, to_sets
 from macs.data.preparation import DEFAULT, Preparation
 from macs.data.spec import pixels_hash, same_pixels
+from macs.detector.base import Ask, BaseDetector, Images
 from macs.detector.calibration import Calibration, calibrate, share_to_keep
-from macs.detector.choosing import AUTO, Choice, candidate_names, choose
-from macs.detector.judge import Ask, Images, Judge
-from macs.detector.label import wrong_names
-from macs.detector.reference import Reference
-from macs.detector.verdicts import RankedAnswers
+from macs.detector.metadata import wrong_names
+from macs.detector.p_values import PValues
+from macs.detector.score_selection import AUTO, Choice, candidate_names, choose
 from macs.inference import inference, outputs_of
+from macs.predictions import Predictions
 from macs.scores import Score
 
 if TYPE_CHECKING:
@@ -72,7 +70,7 @@ class Fitting(NamedTuple):
 
 
 @dataclass(eq=False, init=False, repr=False)
-class Detector(Judge):
+class Detector(BaseDetector):
     """A classifier, a score and a threshold, which together decide whether an image is ID or OOD.
 
     `fit` and `calibrate` change the detector and return it, as in scikit-learn; if they fail, it stays as it was.
@@ -88,7 +86,7 @@ class Detector(Judge):
         Names of the classes; by default those of the calibration images or, if they have none, numbers.
     recipe
         Record of the network's training, if there is one.
-    preparation, calibration, reference, choice
+    preparation, calibration, p_values, choice
         Results of `calibrate` and `fit`, as a detector file holds them.
 
     Examples
@@ -108,7 +106,7 @@ class Detector(Judge):
     recipe: Mapping[str, Any] | None  # the record of the network's training
     preparation: Preparation  # of pictures for the network; set by the calibration
     calibration: Calibration | None
-    reference: Reference | None  # the confidences that p-values are computed from; None in files before version 4
+    p_values: PValues | None  # with the confidences of the calibration images
     choice: Choice | None  # how the score was chosen, if macs chose it
 
     def __init__(
@@ -119,7 +117,7 @@ class Detector(Judge):
         recipe: Mapping[str, Any] | None = None,
         preparation: Preparation = DEFAULT,
         calibration: Calibration | None = None,
-        reference: Reference | None = None,
+        p_values: PValues | None = None,
         choice: Choice | None = None,
     ) -> None:
         nets.require_net(net)
@@ -132,7 +130,7 @@ class Detector(Judge):
         self.net = net
         self.score = scores.ready(score, net) if score.fitted else score
         self.classes, self.recipe, self.preparation = classes, recipe, preparation
-        self.calibration, self.reference, self.choice = calibration, reference, choice
+        self.calibration, self.p_values, self.choice = calibration, p_values, choice
         self._auto = score if isinstance(score, Auto) else None  # kept, so that another `fit` chooses again
         self._fitting: Fitting | None = None
         self._trained_on = ("", "")  # name and hash of the images that the score is fitted to
@@ -212,7 +210,7 @@ class Detector(Judge):
         kinds = to_sets({} if unknown is None else unknown, "unknown images", nets.preparation_of(self.net))
         fitting = Fitting(train, kinds, images, seed)
         if held_out is None and score.needs("held-out images"):
-            self.score, self.calibration, self.reference, self.choice = score, None, None, None
+            self.score, self.calibration, self.p_values, self.choice = score, None, None, None
             self._fitting = fitting
             return self
         return self._become(
@@ -234,7 +232,8 @@ class Detector(Judge):
         """Choose the score that suits the network best, and fit it, in place; `choice` records how.
 
         The candidates, by default all scores and a few sums, are compared by how well they tell the held-out ID images
-        from several kinds of unknown images (macs/detector/choosing.py). `Detector(net, "auto").fit` does the same.
+        from several kinds of unknown images (macs/detector/score_selection.py). `Detector(net, "auto").fit` does the
+        same.
 
         Parameters
         ----------
@@ -265,7 +264,7 @@ class Detector(Judge):
         >>> detector.choice.score in two
         True
         """
-        auto = replace(self, score=Auto(candidates, max_cost), calibration=None, reference=None)
+        auto = replace(self, score=Auto(candidates, max_cost), calibration=None, p_values=None)
         held_out = self._images(held_out, HELD_OUT)
         return self._become(auto.fit(train, held_out, unknown=unknown, images=images, seed=seed, progress=progress))
 
@@ -324,25 +323,25 @@ class Detector(Judge):
             others = None if check is None else self._images(check, "images to check on")
         ready, validation = self._ready(validation, progress)
         classes = ready._class_names(validation)
-        answers = ready.ask(validation, progress)
-        reference = Reference.of(answers, len(classes), per_class)
+        predictions = ready.ask(validation, progress)
+        p_values = PValues.of(predictions, len(classes), per_class)
         record = calibrate(
-            answers.confidences,
-            answers.predictions,
+            predictions.confidence,
+            predictions.index,
             validation.labels,
             classes,
             keep=keep,
             per_class=per_class,
             score=scores.name_of(ready.score),
             data=validation.name,
-            ranked=reference.sizes,
+            ranked=p_values.sizes,
         )
         warn_of_guessing(record.accuracy, len(classes), validation.name)
         preparation = nets.preparation_for(self.net, validation)
-        done = replace(ready, classes=classes, preparation=preparation, calibration=record, reference=reference)
+        done = replace(ready, classes=classes, preparation=preparation, calibration=record, p_values=p_values)
         if others is not None:
             verdicts = done.predict(others, progress=progress)
-            record = record.checked(verdicts.predictions, ~verdicts.is_ood)
+            record = record.checked(verdicts.index, ~verdicts.is_ood)
         passing = {
             name: 1 - float(done.predict(images, progress=progress).is_ood.mean()) for name, images in sets.items()
         }
@@ -402,7 +401,7 @@ class Detector(Judge):
             score, choice = choose(self.net, train, held_out, fitting.unknown, candidates, **options)
         else:
             score = score.fit(scores.know(self.net, train, held_out, limit=fitting.images, **options))
-        done = replace(self, score=score, calibration=None, reference=None, choice=choice)
+        done = replace(self, score=score, calibration=None, p_values=None, choice=choice)
         done._trained_on = ("", "") if train is None else (train.name, self._hash(train))
         return done
 
@@ -412,14 +411,10 @@ class Detector(Judge):
         if log.isEnabledFor(logging.INFO):
             log.info("%s runs %s", nets.name_of(self.net), explained(device_of(self.net), PRECISION))
         with inference(self.net, PRECISION, features) as run:
-            yield lambda batch: self._ranked(scores.answer(self.score, run(batch)))
+            yield lambda batch: self._with_p_values(scores.answer(self.score, run(batch)))
 
-    def _ranked(self, answers: Answers) -> RankedAnswers:
-        if self.reference is None:
-            p_values = np.full(len(answers), np.nan, np.float32)
-        else:
-            p_values = self.reference.p_values(answers)
-        return RankedAnswers(answers.predictions, answers.confidences, p_values)
+    def _with_p_values(self, predictions: Predictions) -> Predictions:
+        return predictions if self.p_values is None else replace(predictions, p_value=self.p_values(predictions))
 
     def save(self, path: str | Path) -> None:
         """Write everything into one .safetensors file.
@@ -491,12 +486,12 @@ class Detector(Judge):
         >>> macs.Detector.load("d.safetensors")
         <Detector wrn-10-1, MSP(), keeps 0.95 of digits>
         """
-        from macs.detector.saving import load
+        from macs.detector.saving import read
 
-        return load(path, net, score)
+        return read(path).load(net, score)
 
     def export(self, path: str | Path) -> None:
-        """Write one ONNX file: raw uint8 pixels in; label, confidence, p_value and is_ood out.
+        """Write one ONNX file: raw uint8 pixels in; index, confidence, p_value and is_ood out.
 
         Parameters
         ----------

@@ -2,9 +2,9 @@
 
 images      uint8   N x H x W x 3    raw RGB pixels 0..255: scaling and normalisation are inside
 threshold   float32                  may be left out: the calibrated value is the default; K values if per class
-label       int64   N
+index       int64   N                of the predicted class
 confidence  float32 N
-p_value     float32 N                by rank among the calibration confidences; NaN if the detector keeps none
+p_value     float32 N                by rank among the calibration confidences
 is_ood      bool    N
 """
 
@@ -30,7 +30,7 @@ from macs.core.version import __version__
 from macs.data.compatibility import warn_of_guessing
 from macs.detector._detector import Detector
 from macs.detector.runtime import OUTPUTS, UNSEALED, run, seal, session
-from macs.detector.saving import label_of, onnx_path
+from macs.detector.saving import metadata_of, onnx_path
 from macs.inference import Outputs
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class Graph(nn.Module):
             features, logits = nets.features_of(self.net, pixels)
         else:
             features, logits = None, self.net(pixels)
-        label = logits.argmax(dim=1)
+        index = logits.argmax(dim=1)
         confidence = self.score(Outputs(logits, features))
-        tau = threshold[label] if threshold.ndim else threshold
-        return label, confidence, self.p_value(confidence, label), ~(confidence >= tau)
+        tau = threshold[index] if threshold.ndim else threshold
+        return index, confidence, self.p_value(confidence, index), ~(confidence >= tau)
 
 
 class Rank(nn.Module):
@@ -78,25 +78,22 @@ class Rank(nn.Module):
         for name, values in rank_tensors(detector).items():
             self.register_buffer(name, torch.from_numpy(values))
 
-    def forward(self, confidence: Tensor, label: Tensor) -> Tensor:
-        if "confidences" not in self._buffers:
-            return torch.full_like(confidence, torch.nan)
+    def forward(self, confidence: Tensor, index: Tensor) -> Tensor:
         below, ranks = self.confidences <= confidence[:, None], self.ranks
         if "groups" in self._buffers:
-            below, ranks = below & (self.groups == label[:, None]), self.ranks[label]
+            below, ranks = below & (self.groups == index[:, None]), self.ranks[index]
         return (below.float().sum(dim=1) + 1) / ranks
 
 
 def rank_tensors(detector: Detector) -> dict[str, NDArray[Any]]:
     """The buffers of `Rank`: the calibration confidences, the predicted class of each, and n + 1."""
-    reference = detector.reference
-    if reference is None:
-        return {}
-    ranks = (1 + reference.counts).astype(np.float32)
+    kept = detector.p_values
+    assert kept is not None  # since the detector is calibrated
+    ranks = (1 + kept.counts).astype(np.float32)
     if len(ranks) == 1:
-        return {"confidences": reference.confidences, "ranks": ranks.reshape(())}
-    groups = np.repeat(np.arange(len(ranks)), reference.counts)
-    return {"confidences": reference.confidences, "groups": groups, "ranks": ranks}
+        return {"confidences": kept.confidences, "ranks": ranks.reshape(())}
+    groups = np.repeat(np.arange(len(ranks)), kept.counts)
+    return {"confidences": kept.confidences, "groups": groups, "ranks": ranks}
 
 
 def export(detector: Detector, path: str | Path) -> None:
@@ -117,10 +114,10 @@ def to_onnx(detector: Detector) -> "ModelProto":
     describe(model, detector)
     random = np.random.default_rng(0).integers(0, 256, (3, detector.size, detector.size, 3), dtype=np.uint8)
     ours, theirs = detector.predict(random), run(session(model.SerializeToString()), random)
-    if not np.allclose(ours.confidences, theirs.confidences, rtol=TOLERANCE, atol=TOLERANCE):
+    if not np.allclose(ours.confidence, theirs.confidence, rtol=TOLERANCE, atol=TOLERANCE):
         raise MacsError(
             f"The exported {nets.name_of(detector.net)} does not answer as the network itself does (its confidence is "
-            f"{theirs.confidences[0]:.4f} instead of {ours.confidences[0]:.4f}), so nothing was written."
+            f"{theirs.confidence[0]:.4f} instead of {ours.confidence[0]:.4f}), so nothing was written."
         )
     return model
 
@@ -169,7 +166,7 @@ def description(detector: Detector) -> dict[str, str]:
         "preparation": detector.preparation.describe(),
         "preparation.json": json.dumps(detector.preparation.as_dict()),
         "output": (
-            "label: number of the class; confidence: higher means ID; is_ood: confidence < threshold; "
+            "index: number of the class; confidence: higher means ID; is_ood: confidence < threshold; "
             "p_value: share of calibration images, this one counted, that are at most as confident"
         ),
         "threshold": "optional input; its default is the calibrated value",
@@ -179,7 +176,7 @@ def description(detector: Detector) -> dict[str, str]:
         "net": nets.name_of(detector.net),
         "calibration": json.dumps(detector.calibrated.as_dict()),
         "macs": __version__,
-        "label": json.dumps(label_of(detector).as_dict()),
+        "label": json.dumps(metadata_of(detector).as_dict()),
         "sha256": UNSEALED,
     }
 

@@ -14,7 +14,7 @@ from macs.data import ImageSet, Preparation, load
 from macs.data.compatibility import few, refuse_seen, same_classes
 from macs.data.loading import Place, load_unseen
 from macs.detector.calibration import share_to_keep
-from macs.detector.choosing import AUTO, allowed_cost, candidate_names
+from macs.detector.score_selection import AUTO, allowed_cost, candidate_names
 from macs.training.runs import TrainedNetwork, load_run
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from macs.core.errors import MacsError
 from macs.data.compatibility import few
-from macs.detector.label import DetectorLabel
+from macs.detector.metadata import DetectorMetadata
 
 if TYPE_CHECKING:
     from onnxruntime import NodeArg
@@ -36,59 +36,56 @@ class Inspection:
     path: Path
     bytes: int
     sha256: str  # of the whole file, as sha256sum prints it
-    label: DetectorLabel
+    metadata: DetectorMetadata
     precision: str
     inputs: tuple[Port, ...] = ()
     outputs: tuple[Port, ...] = ()
 
     @property
-    def resolution(self) -> float | None:
-        """The smallest possible p-value, 1 / (n + 1), for the smallest group; None if there are no p-values."""
-        ranked = self.label.calibration.ranked
-        return 1 / (min(ranked) + 1) if ranked else None
+    def resolution(self) -> float:
+        """The smallest possible p-value, 1 / (n + 1), for the smallest group."""
+        return 1 / (min(self.metadata.calibration.ranked) + 1)
 
     def as_dict(self) -> dict[str, Any]:
-        label = self.label.as_dict()
+        values = self.metadata.as_dict()
         ports = {"inputs": self.inputs, "outputs": self.outputs} if self.inputs else {}
         return {
             "file": str(self.path),
             "bytes": self.bytes,
             "sha256": self.sha256,
             "precision": self.precision,
-            **{key: label[key] for key in ("format", "version", "macs", "net", "classes", "preparation")},
-            **{key: label[key] for key in ("score", "settings", "calibration", "recipe")},
+            **{key: values[key] for key in ("format", "version", "macs", "net", "classes", "preparation")},
+            **{key: values[key] for key in ("score", "settings", "calibration", "recipe")},
             "resolution": self.resolution,
             **{key: [asdict(port) for port in value] for key, value in ports.items()},
         }
 
     def __str__(self) -> str:
-        label, preparation = self.label, self.label.preparation
-        settings = ", ".join(f"{key} {value}" for key, value in label.settings.items())
+        metadata, preparation = self.metadata, self.metadata.preparation
+        settings = ", ".join(f"{key} {value}" for key, value in metadata.settings.items())
         mean, std = (", ".join(f"{value:.4g}" for value in values) for values in (preparation.mean, preparation.std))
         lines = {
             "file": f"{self.path}, {KINDS[self.path.suffix]}, {self.bytes / 1e6:.2f} MB",
-            "written by": f"macs {label.macs}, format {label.version}, unchanged since",
+            "written by": f"macs {metadata.macs}, format {metadata.version}, unchanged since",
             "sha256": self.sha256,
-            "network": f"{label.net}, {self.precision}",
-            "classes": f"{len(label.classes)}: {few(label.classes)}",
+            "network": f"{metadata.net}, {self.precision}",
+            "classes": f"{len(metadata.classes)}: {few(metadata.classes)}",
             "images": preparation.describe(),
             "normalised": f"inside the network, by mean {mean} and std {std}",
-            "score": f"{label.score} ({settings})" if settings else label.score,
+            "score": f"{metadata.score} ({settings})" if settings else metadata.score,
             "p-values": self._p_values(),
         }
         if self.inputs:
             lines["inputs"] = "; ".join(map(str, self.inputs))
             lines["outputs"] = "; ".join(map(str, self.outputs))
-        record = [f"  {name} = {json.dumps(value)}" for name, value in entries(label.recipe or {})]
+        record = [f"  {name} = {json.dumps(value)}" for name, value in entries(metadata.recipe or {})]
         training = ["", "The network was trained with", *record] if record else ["", "No training is recorded."]
         width = max(map(len, lines))
         facts = [f"{name:<{width}}  {value}" for name, value in lines.items()]
-        return "\n".join([*facts, "", str(label.calibration), *training])
+        return "\n".join([*facts, "", str(metadata.calibration), *training])
 
     def _p_values(self) -> str:
-        ranked = self.label.calibration.ranked
-        if not ranked:
-            return "none, since an older macs wrote the file; calibrate again to have them"
+        ranked = self.metadata.calibration.ranked
         if len(ranked) == 1:
             return f"in steps of {self.resolution:.2g}, from {ranked[0]:,} calibration images"
         fewest, most = min(ranked), max(ranked)
@@ -107,7 +104,7 @@ def inspect(path: str | Path) -> Inspection:
         from macs.detector.runtime import Runtime
 
         runtime = Runtime(path, threads=1)
-        path, label, content = runtime.path, runtime.label, runtime.path.read_bytes()
+        path, metadata, content = runtime.path, runtime.metadata, runtime.path.read_bytes()
         session = runtime.session
         precision = session.get_modelmeta().custom_metadata_map.get("precision", "float32")
         inputs, outputs = ([*session.get_inputs(), *session.get_overridable_initializers()], session.get_outputs())
@@ -115,8 +112,8 @@ def inspect(path: str | Path) -> Inspection:
     else:
         from macs.detector.saving import read
 
-        (label, content), precision, ports = read(path), "float32", ((), ())
-    return Inspection(path, len(content), hashlib.sha256(content).hexdigest(), label, precision, *ports)
+        (path, metadata, content), precision, ports = read(path), "float32", ((), ())
+    return Inspection(path, len(content), hashlib.sha256(content).hexdigest(), metadata, precision, *ports)
 
 
 def port(argument: "NodeArg") -> Port:

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from macs.answers import joined
 from macs.core.errors import MacsError
 from macs.core.files import write_atomically
 from macs.data import ImageSet
@@ -19,11 +18,11 @@ from macs.data.prefetch import batches_of
 from macs.detector._detector import Detector
 from macs.detector.calibration import Calibration, calibrate
 from macs.detector.export import SCORE, describe, quiet, sealed, strip, to_onnx
-from macs.detector.reference import Reference
+from macs.detector.p_values import PValues
 from macs.detector.runtime import run, session, silent_onnxruntime
 from macs.detector.saving import allowed_drop, onnx_path
-from macs.detector.verdicts import RankedAnswers
 from macs.metrics import ood_metrics
+from macs.predictions import Predictions, joined
 from macs.scores import name_of
 
 if TYPE_CHECKING:
@@ -99,9 +98,9 @@ def export_int8(
         name: [answers(model, unknowns.resized(detector.preparation), progress) for model in (whole, small)]
         for name, unknowns in ood.items()
     }
-    accuracy = Change(*(float((answered.predictions == rest.labels).mean()) for answered in known))
+    accuracy = Change(*(float((answered.index == rest.labels).mean()) for answered in known))
     auroc = {
-        name: Change(*(ood_metrics(a.confidences, b.confidences).auroc for a, b in zip(known, both, strict=True)))
+        name: Change(*(ood_metrics(a.confidence, b.confidence).auroc for a, b in zip(known, both, strict=True)))
         for name, both in unknown.items()
     }
     warn_of_guessing(accuracy.float32, len(detector.classes), images.name)
@@ -113,19 +112,19 @@ def export_int8(
             )
 
     per_class = detector.calibrated.per_class
-    reference = Reference.of(known[1], len(detector.classes), per_class)
+    p_values = PValues.of(known[1], len(detector.classes), per_class)
     record = calibrate(
-        known[1].confidences,
-        known[1].predictions,
+        known[1].confidence,
+        known[1].index,
         rest.labels,
         detector.classes,
         keep=detector.calibrated.keep,
         per_class=per_class,
         score=name_of(detector.score),
         data=images.name,
-        ranked=reference.sizes,
+        ranked=p_values.sizes,
     )
-    tuned = replace(detector, calibration=record, reference=reference)
+    tuned = replace(detector, calibration=record, p_values=p_values)
     passing = {
         name: 1 - float(tuned.judge(in_8_bits, tuned.thresholds()).is_ood.mean())
         for name, (_, in_8_bits) in unknown.items()
@@ -199,7 +198,7 @@ def unshare(model: "ModelProto") -> None:
             model.graph.initializer[-1].name = f"{SCORE}{name}"
 
 
-def answers(model: "ModelProto", images: ImageSet, progress: bool) -> RankedAnswers:
-    """The answers of an exported detector for a set of images."""
+def answers(model: "ModelProto", images: ImageSet, progress: bool) -> Predictions:
+    """Return the predictions of an exported detector for a set of images."""
     onnx = session(model.SerializeToString())
     return joined(run(onnx, batch) for batch in batches_of(images, BATCH, progress=progress))

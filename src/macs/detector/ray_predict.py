@@ -27,7 +27,7 @@ from macs.core.files import output_folder, user_path, write_atomically
 from macs.core.version import __version__
 from macs.data.image_files import walk
 from macs.data.stores import SHARDS, found_in, is_url, store_of, writable_store
-from macs.detector.counting import Count
+from macs.detector.verdicts import Count
 
 CHUNK = 500  # images of one task, unless they are in a shard, which is a task of its own
 AHEAD = 2  # chunks per slot that wait for a worker
@@ -145,7 +145,6 @@ def judge_chunk(chunk: Chunk, content: bytes, job: Job, done: bool) -> tuple[int
     from macs.data.prefetch import set_workers
     from macs.detector.formats import formats
     from macs.detector.paths import find_images, listed_images
-    from macs.detector.stream import predict_items
 
     same_version(job.version)
     file = f"{job.out.rstrip('/')}/{chunk.file(job)}"
@@ -156,7 +155,7 @@ def judge_chunk(chunk: Chunk, content: bytes, job: Job, done: bool) -> tuple[int
     parquet = formats["parquet"]
     count = Count()
     items = listed_images(chunk.paths) if remote else find_images(chunk.paths)
-    rows = count.through(predict_items(runtime(content, job.threads), items, job.threshold))
+    rows = count.through(runtime(content, job.threads).predict_items(items, job.threshold))
     if is_url(file):
         with tempfile.TemporaryDirectory() as folder:
             parquet.write_file(rows, Path(folder) / "rows")

@@ -22,25 +22,25 @@ from macs.core.errors import MacsError
 from macs.core.files import input_file
 from macs.core.registry import unknown
 from macs.data.preparation import Preparation
+from macs.detector.base import Ask, BaseDetector
 from macs.detector.calibration import Calibration
-from macs.detector.judge import Ask, Judge
-from macs.detector.label import DetectorLabel, read_label, recognise
-from macs.detector.onnx_tensors import has_external_data, tensors
-from macs.detector.reference import Reference
-from macs.detector.verdicts import RankedAnswers
+from macs.detector.metadata import DetectorMetadata, recognise
+from macs.detector.p_values import PValues
+from macs.predictions import Predictions
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 log = logging.getLogger(__name__)
 
-OUTPUTS = ("label", "confidence", "p_value", "is_ood")
+OUTPUTS = ("index", "confidence", "p_value", "is_ood")
+FORMER_INDEX = "label"  # the name of the output `index` in files of macs 0.1.0
 UNSEALED = "?" * 64  # takes the place of the checksum until that is computed
 CONFIDENCES = "p_value.confidences"  # the tensor of the file that p-values are computed from
 CPU = "CPUExecutionProvider"
 
 
-class Runtime(Judge):
+class Runtime(BaseDetector):
     """An exported detector, with the methods of `macs.Detector` that give verdicts."""
 
     def __init__(self, path: str | Path, *, providers: str | Sequence[str] = (), threads: int = 0) -> None:
@@ -60,10 +60,10 @@ class Runtime(Judge):
             raise
         except Exception:  # ONNX Runtime raises errors of many kinds, some longer than a page
             raise MacsError(f"{path} is damaged or not an ONNX file; export it again with: macs export.") from None
-        self.label: DetectorLabel = label_in(properties, content, path)
-        self.classes: tuple[str, ...] = self.label.classes
-        self.preparation: Preparation = self.label.preparation
-        self.calibration: Calibration = self.label.calibration
+        self.metadata: DetectorMetadata = metadata_in(properties, content, path)
+        self.classes: tuple[str, ...] = self.metadata.classes
+        self.preparation: Preparation = self.metadata.preparation
+        self.calibration: Calibration = self.metadata.calibration
         self.sha256: str = seal(content)
         log.info("%s is an exported detector, checksum %s", self.path.absolute(), self.sha256)
         log.info(
@@ -72,7 +72,7 @@ class Runtime(Judge):
             ", ".join(map(short_name, self.session.get_providers())),
             threads or "its own number of",
         )
-        self.reference: Reference | None = reference_in(content, self.calibration)
+        self.p_values: PValues = p_values_in(content, self.calibration, path)
 
     @contextmanager
     def asking(self) -> Iterator[Ask]:
@@ -83,8 +83,13 @@ class Runtime(Judge):
 
 
 def refuse_external_data(content: bytes, path: str | Path) -> None:
-    """Refuse a file without all of its tensors: ONNX Runtime would read the rest from files in the working folder."""
-    if has_external_data(content):
+    """Raise if a file lacks some of its tensors: ONNX Runtime would read the rest from other files or from memory.
+
+    Such a tensor has an entry with the key "location", a string of 8 bytes. In protobuf the length stands before a
+    string, as the byte 8 or, in a longer form of the same number, as bytes of which the last is 0. No node, class or
+    setting of ours has this string as its whole name, so nothing else looks like that.
+    """
+    if b"\x08location" in content or b"\x00location" in content:
         raise MacsError(f"{path} keeps tensors in other files, which no checksum covers; make one with: macs export.")
 
 
@@ -111,10 +116,11 @@ def silent_onnxruntime() -> Any:
     return onnxruntime
 
 
-def run(onnx: "InferenceSession", images: NDArray[np.uint8]) -> RankedAnswers:
-    """The answers of the graph for a batch; the caller makes verdicts of them, perhaps with another threshold."""
-    label, confidence, p_value = onnx.run(["label", "confidence", "p_value"], {"images": images})
-    return RankedAnswers(label, confidence, p_value)
+def run(onnx: "InferenceSession", images: NDArray[np.uint8]) -> Predictions:
+    """Return the predictions for a batch; the caller makes verdicts of them, perhaps with another threshold."""
+    names = [output.name for output in onnx.get_outputs()]
+    index = OUTPUTS[0] if OUTPUTS[0] in names else FORMER_INDEX
+    return Predictions(*onnx.run([index, "confidence", "p_value"], {"images": images}))
 
 
 def execution_providers(wanted: Sequence[str]) -> list[str]:
@@ -134,29 +140,38 @@ def short_name(provider: str) -> str:
     return provider.removesuffix("ExecutionProvider").lower()
 
 
-def label_in(properties: dict[str, str], content: bytes, path: str | Path) -> DetectorLabel:
-    """The label in the metadata of an ONNX file; an error if the file was changed since it was exported."""
+def metadata_in(properties: dict[str, str], content: bytes, path: str | Path) -> DetectorMetadata:
+    """Return the metadata of an ONNX file; raise if it was changed since it was exported."""
     if "label" not in properties:
-        if "macs" in properties and "calibration" in properties:
-            raise MacsError(f"{path} was exported by an older macs ({properties['macs'][:40]}); export it again.")
         raise MacsError(f"{path} is an ONNX file, but not a detector; make one with: macs export.")
     try:
-        label = json.loads(properties["label"])
+        values = json.loads(properties["label"])
     except (ValueError, RecursionError):
-        label = None
-    recognise(label, path)
+        values = None
+    recognise(values, path)
     recorded = properties.get("sha256", "")
     if len(recorded) != len(UNSEALED) or recorded != seal(content.replace(recorded.encode(), UNSEALED.encode())):
         raise MacsError(f"{path} was changed after it was exported: its checksum does not match; export it again.")
-    return read_label(label, path)
+    return DetectorMetadata.from_json(values, path)
 
 
-def reference_in(content: bytes, calibration: Calibration) -> Reference | None:
-    """The calibration confidences that the file ranks images among; None where it keeps none."""
-    kept = tensors(content, [CONFIDENCES]).get(CONFIDENCES)
-    if kept is None or len(kept) != sum(calibration.ranked):
-        return None
-    return Reference(kept, np.array(calibration.ranked))
+def p_values_in(content: bytes, calibration: Calibration, path: str | Path) -> PValues:
+    """Return the calibration confidences that the graph compares with, which ONNX Runtime does not hand out.
+
+    In the file they follow the name of their tensor, the tag of `raw_data` (field 9) and their length in bytes.
+    """
+    count = sum(calibration.ranked)
+    before = CONFIDENCES.encode() + b"\x4a" + varint(4 * count)
+    start = content.find(before) + len(before)
+    if start < len(before) or len(content) < start + 4 * count:
+        raise MacsError(f"{path} holds calibration confidences that macs did not write; export it again.")
+    return PValues(np.frombuffer(content, "<f4", count, start).astype(np.float32), np.array(calibration.ranked))
+
+
+def varint(number: int) -> bytes:
+    """Encode a number as protobuf does, in groups of seven bits, the lowest first."""
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + varint(rest) if rest else bytes([low])
 
 
 def seal(content: bytes) -> str:

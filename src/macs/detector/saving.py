@@ -1,7 +1,7 @@
-"""A detector in one .safetensors file: tensors, and in the metadata a label, a JSON object with everything else.
+"""A detector in one .safetensors file: tensors, and metadata, a JSON object with everything else.
 
-Reading runs no code from the file and no code that the file names. The label contains a checksum of everything else, so
-that a file that was edited or damaged is refused. Only the checks of the tensors' values need torch.
+Reading runs no code from the file and no code that the file names. The metadata contain a checksum of everything
+else, so that a file that was edited or damaged is refused. Only the checks of the tensors' values need torch.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from macs.core.files import input_file, output_file, reason, write_atomically
 from macs.core.headers import label_text, read_header
 from macs.core.settings import Span
 from macs.core.version import __version__
-from macs.detector.label import FORMAT, VERSION, DetectorLabel, read_label, recognise
-from macs.detector.reference import Reference
+from macs.detector.metadata import FORMAT, VERSION, DetectorMetadata, recognise
+from macs.detector.p_values import PValues
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -45,25 +45,25 @@ def save(detector: "Detector", path: str | Path) -> None:
     import torch
 
     path = detector_path(path)
-    label = label_of(detector).as_dict()
+    metadata = metadata_of(detector).as_dict()
     # Copies, since safetensors accepts neither tied nor channels-last tensors.
     tensors = {
         prefix + name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for prefix, module in ((NET, detector.net), (SCORE, detector.score))
         for name, tensor in module.state_dict().items()
     }
-    if detector.reference is not None:
-        tensors[CONFIDENCES] = torch.from_numpy(detector.reference.confidences)
-    label["sha256"] = checksum(label, *_parts(safetensors.torch.save(tensors)))
-    content = safetensors.torch.save(tensors, metadata={"macs": json.dumps(label)})
+    assert detector.p_values is not None  # since it is calibrated
+    tensors[CONFIDENCES] = torch.from_numpy(detector.p_values.confidences)
+    metadata["sha256"] = checksum(metadata, *_parts(safetensors.torch.save(tensors)))
+    content = safetensors.torch.save(tensors, metadata={"macs": json.dumps(metadata)})
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
-def label_of(detector: "Detector") -> DetectorLabel:
+def metadata_of(detector: "Detector") -> DetectorMetadata:
     """Everything about a calibrated detector except its tensors."""
     from macs import nets, scores
 
-    return DetectorLabel(
+    return DetectorMetadata(
         format=FORMAT,
         version=VERSION,
         macs=__version__,
@@ -79,60 +79,64 @@ def label_of(detector: "Detector") -> DetectorLabel:
     )
 
 
-def load(path: str | Path, net: "nn.Module | str | None" = None, score: "Score | str | None" = None) -> "Detector":
-    """The detector in a file. A user's own network must be given; it gets the file's weights, in place.
+class DetectorFile(NamedTuple):
+    """A detector file that was read: it is complete and unchanged since it was written."""
 
-    A user's own score must be given too; the detector gets a copy of it with the file's tensors.
-    """
-    import safetensors.torch
-    from torch import nn
+    path: Path
+    metadata: DetectorMetadata
+    content: bytes
 
-    from macs import nets
-    from macs.detector._detector import Detector, count_outputs
-    from macs.nets import fill
+    def load(self, net: "nn.Module | str | None" = None, score: "Score | str | None" = None) -> "Detector":
+        """Return the detector. A user's own network must be given; it gets the file's weights, in place.
 
-    label, content = read(path)
-    unfitted = _score(label, score, path)
-    if not isinstance(net, nn.Module) and not net and ":" in label.net:
-        raise MacsError(
-            f"{path} holds a network of your own, here {label.net}, and loads only with it: give net=YourNet(...) "
-            f"in Python, --net {label.net} on the command line."
+        A user's own score must be given too; the detector gets a copy of it with the file's tensors.
+        """
+        import safetensors.torch
+        from torch import nn
+
+        from macs import nets
+        from macs.detector._detector import Detector, count_outputs
+        from macs.nets import fill
+
+        path, metadata = self.path, self.metadata
+        unfitted = _score(metadata, score, path)
+        if not isinstance(net, nn.Module) and not net and ":" in metadata.net:
+            raise MacsError(
+                f"{path} holds a network of your own, here {metadata.net}, and loads only with it: give "
+                f"net=YourNet(...) in Python, --net {metadata.net} on the command line."
+            )
+        try:
+            tensors: dict[str, Tensor] = safetensors.torch.load(self.content)
+        except Exception:  # a forged list of tensors makes the reader raise errors of its own
+            raise _damaged(path) from None
+        p_values = _p_values(metadata, tensors.pop(CONFIDENCES, None), path)
+        state, learnt = (
+            {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+            for prefix in (NET, SCORE)
         )
-    try:
-        tensors: dict[str, Tensor] = safetensors.torch.load(content)
-    except Exception:  # a forged list of tensors makes the reader raise errors of its own
-        raise _damaged(path) from None
-    reference = _reference(label, tensors.pop(CONFIDENCES, None), path)
-    state, learnt = (
-        {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        for prefix in (NET, SCORE)
-    )
-    if len(state) + len(learnt) != len(tensors):
-        raise MacsError(f"{path} holds tensors that are neither the network's nor the score's; calibrate again.")
-    network = net if isinstance(net, nn.Module) else _network(net or label.net, label, state, path)
-    _fit(network, state, len(label.classes), path)
-    _refuse_infinite(state, path, "weights that are not finite ({}); calibrate another network.")
-    _refuse_infinite(learnt, path, "a score with numbers that are not finite ({}); fit and calibrate it again.")
-    fill(network, state)
-    if isinstance(network, nets.Net):
-        network.preparation = label.preparation
-    network.eval()
-    outputs = count_outputs(network, label.preparation.size)
-    if outputs != len(label.classes):
-        raise MacsError(f"{path} names {len(label.classes)} classes, but its network has {outputs}; save it again.")
-    filled = _filled(unfitted, learnt, network, label.preparation.size, path)
-    return Detector(
-        network, filled, label.classes, label.recipe, label.preparation, label.calibration, reference, label.choice
-    )
+        if len(state) + len(learnt) != len(tensors):
+            raise MacsError(f"{path} holds tensors that are neither the network's nor the score's; calibrate again.")
+        network = net if isinstance(net, nn.Module) else _network(net or metadata.net, metadata, state, path)
+        _fit(network, state, len(metadata.classes), path)
+        _refuse_infinite(state, path, "weights that are not finite ({}); calibrate another network.")
+        _refuse_infinite(learnt, path, "a score with numbers that are not finite ({}); fit and calibrate it again.")
+        fill(network, state)
+        if isinstance(network, nets.Net):
+            network.preparation = metadata.preparation
+        network.eval()
+        outputs, classes = count_outputs(network, metadata.preparation.size), metadata.classes
+        if outputs != len(classes):
+            raise MacsError(f"{path} names {len(classes)} classes, but its network has {outputs}; save it again.")
+        filled = _filled(unfitted, learnt, network, metadata.preparation.size, path)
+        record, choice = metadata.calibration, metadata.choice
+        return Detector(network, filled, classes, metadata.recipe, metadata.preparation, record, p_values, choice)
 
 
-def _reference(label: DetectorLabel, confidences: "Tensor | None", path: str | Path) -> Reference | None:
-    """The calibration confidences, checked against the label."""
+def _p_values(metadata: DetectorMetadata, confidences: "Tensor | None", path: str | Path) -> PValues:
+    """Return the calibration confidences; raise unless they are those of the metadata."""
     import torch
 
-    ranked = label.calibration.ranked
-    if confidences is None and not ranked:
-        return None
+    ranked = metadata.calibration.ranked
     if (
         confidences is None
         or confidences.dtype != torch.float32
@@ -140,24 +144,24 @@ def _reference(label: DetectorLabel, confidences: "Tensor | None", path: str | P
         or not all(part.isfinite().all() and (part.diff() >= 0).all() for part in confidences.split(list(ranked)))
     ):
         raise MacsError(f"{path} holds calibration confidences that macs did not write; calibrate again.")
-    return Reference(confidences.numpy(), np.array(ranked, np.int64))
+    return PValues(confidences.numpy(), np.array(ranked, np.int64))
 
 
-def _score(label: DetectorLabel, given: "Score | str | None", path: str | Path) -> "Score":
-    """The score that a label names, not fitted yet; a user's own score is the given one."""
+def _score(metadata: DetectorMetadata, given: "Score | str | None", path: str | Path) -> "Score":
+    """The score that the metadata name, not fitted yet; a user's own score is the given one."""
     from macs import scores
 
-    if given is None and ":" in label.score:
+    if given is None and ":" in metadata.score:
         raise MacsError(
-            f"{path} holds a score of your own, here {label.score}, and loads only with it: give score=YourScore(...) "
-            f"in Python, --score {label.score} on the command line."
+            f"{path} holds a score of your own, here {metadata.score}, and loads only with it: give "
+            f"score=YourScore(...) in Python, --score {metadata.score} on the command line."
         )
     try:
-        score = scores.get(label.score if given is None else given, **label.settings)
+        score = scores.get(metadata.score if given is None else given, **metadata.settings)
     except (TypeError, ValueError) as error:
-        raise MacsError(f"Cannot make the score {label.score} of {path}: {error}") from None
-    if scores.name_of(score) != label.score:
-        raise MacsError(f"{path} was calibrated with the score {label.score}, not with {scores.name_of(score)}.")
+        raise MacsError(f"Cannot make the score {metadata.score} of {path}: {error}") from None
+    if scores.name_of(score) != metadata.score:
+        raise MacsError(f"{path} was calibrated with the score {metadata.score}, not with {scores.name_of(score)}.")
     return score
 
 
@@ -187,20 +191,20 @@ def _filled(score: "Score", tensors: "dict[str, Tensor]", network: "nn.Module", 
     return filled
 
 
-def _network(name: str, label: DetectorLabel, state: "dict[str, Tensor]", path: str | Path) -> "nn.Module":
+def _network(name: str, metadata: DetectorMetadata, state: "dict[str, Tensor]", path: str | Path) -> "nn.Module":
     """A network by its name, built only after its weights are found to fit: a forged name could ask for a giant one."""
     import torch
 
     from macs import nets
 
-    classes = len(label.classes)
+    classes = len(metadata.classes)
     if ":" in name:
         return nets.build(name, classes)
-    config = label.config if name == label.net else None
+    config = metadata.config if name == metadata.net else None
     depths = re.findall("[0-9]{1,9}", name) if "/" not in name else counts_in(config)
     if any(int(number) > len(state) for number in depths):
         raise MacsError(f"{path} does not fit {name} with {classes} classes: it has {len(state)} tensors.")
-    build = partial(nets.build, name, classes, preparation=label.preparation, config=config)
+    build = partial(nets.build, name, classes, preparation=metadata.preparation, config=config)
     with suppress(nets.NoShapes), torch.device("meta"):  # shapes without memory
         _fit(build(), state, classes, path)
     return build()
@@ -240,14 +244,14 @@ def _refuse_infinite(tensors: "dict[str, Tensor]", path: str | Path, sentence: s
             raise MacsError(f"{path} holds {sentence.format(name)}")
 
 
-def read(path: str | Path) -> tuple[DetectorLabel, bytes]:
-    """The label and the content of a detector file that is complete and unchanged since it was written."""
+def read(path: str | Path) -> DetectorFile:
+    """Read a detector file once; raise if it is damaged or was changed since it was written."""
     path = input_file(path, "detector", "make one with: macs calibrate")
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             header, start = read_header(file)
-            label = json.loads(label_text(header) or "{}")
+            values = json.loads(label_text(header) or "{}")
             header.pop("__metadata__", None)
             whole = size == start + max(entry["data_offsets"][1] for entry in header.values())
             file.seek(0)
@@ -256,14 +260,14 @@ def read(path: str | Path) -> tuple[DetectorLabel, bytes]:
         raise MacsError(f"Cannot read {path}: {reason(error)}.") from None
     except Exception:  # a damaged header can raise anything
         raise _damaged(path) from None
-    recognise(label, path)
+    recognise(values, path)
     if not whole:
         raise MacsError(f"{path} is damaged: it was cut short or added to; copy it again.")
-    recorded = label.pop("sha256", None)
-    if recorded != checksum(label, header, memoryview(content)[start:]):
+    recorded = values.pop("sha256", None)
+    if recorded != checksum(values, header, memoryview(content)[start:]):
         raise MacsError(f"{path} was changed after it was saved: its checksum does not match; copy it again.")
     log.info("%s is a detector, %d bytes, checksum %s", path.absolute(), size, recorded)
-    return read_label(label, path), content
+    return DetectorFile(path, DetectorMetadata.from_json(values, path), content)
 
 
 def _damaged(path: str | Path) -> MacsError:
@@ -291,9 +295,9 @@ def allowed_drop(points: float) -> float:
     return Span(0, 100).hold("The points that 8 bits may cost", points)
 
 
-def checksum(label: dict[str, Any], header: dict[str, Any], tensors: bytes | memoryview) -> str:
-    """SHA-256 of the label without its checksum, of the tensors' names, types and shapes, and of their bytes."""
-    digest = hashlib.sha256(json.dumps([label, header], sort_keys=True).encode())
+def checksum(metadata: dict[str, Any], header: dict[str, Any], tensors: bytes | memoryview) -> str:
+    """SHA-256 of the metadata without their checksum, of the tensors' names, types and shapes, and of their bytes."""
+    digest = hashlib.sha256(json.dumps([metadata, header], sort_keys=True).encode())
     digest.update(tensors)
     return digest.hexdigest()
 

@@ -1,5 +1,8 @@
 """A detector's output: verdicts for arrays of images, rows for files, and control of the false discovery rate.
 
+The names are the same everywhere, in Python, CSV, JSON lines, Parquet, HTTP and ONNX: `index`, `class` (`class_` in
+Python), `confidence`, `p_value`, `threshold`, `is_ood`, `reason`.
+
 A verdict is made in one of two ways, each with its own promise (docs/detector.md):
 
     by the threshold    of new ID images, at least a stated share is kept
@@ -17,16 +20,15 @@ import json
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.answers import Answers
 from macs.core.errors import MacsError
-from macs.core.settings import Span
+from macs.predictions import Predictions, renamed
 
 if TYPE_CHECKING:
     import pandas
@@ -34,30 +36,35 @@ if TYPE_CHECKING:
 ROUNDING = 1e-6  # p-values are float32, and 5/100 must not exceed a level of 0.05
 
 
-@dataclass(frozen=True, eq=False)
-class RankedAnswers(Answers):
-    """Answers with one p-value per image; NaN if the detector keeps no calibration confidences."""
-
-    p_values: NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class Verdicts(RankedAnswers):
-    """Predicted class, confidence, p-value and verdict per image."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Verdicts(Predictions):
+    """The result of a detector: index and class, confidence, p-value, threshold and verdict per image."""
 
     is_ood: NDArray[np.bool_]
-    classes: tuple[str, ...]
-    thresholds: NDArray[np.float32] | None = None  # one per image; None if p-values decided
+    classes: tuple[str, ...]  # the names of all classes
+    threshold: NDArray[np.float32]  # NaN where p-values decided
+
+    labels = renamed("labels", "index")
+    names = renamed("names", "class_")
+    thresholds = renamed("thresholds", "threshold")
 
     @property
-    def labels(self) -> NDArray[np.int64]:
-        """The number of the predicted class of each image, OOD or not."""
-        return self.predictions
-
-    @property
-    def names(self) -> list[str]:
+    def class_(self) -> list[str]:
         """The name of the predicted class of each image, OOD or not."""
-        return [self.classes[label] for label in self.predictions]
+        return [self.classes[index] for index in self.index]
+
+    def rows(self, paths: Iterable[str]) -> "Iterator[Verdict]":
+        """Return one row per image."""
+        return map(
+            Verdict,
+            paths,
+            self.index.tolist(),
+            self.class_,
+            map(shortest, self.confidence),
+            map(number, self.p_value),
+            map(number, self.threshold),
+            self.is_ood.tolist(),
+        )
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return the verdicts as a table of pandas, one row per image.
@@ -65,8 +72,8 @@ class Verdicts(RankedAnswers):
         Returns
         -------
         pandas.DataFrame
-            The columns are index, class, confidence, p_value, threshold, is_ood and reason. The threshold is NaN where
-            p-values decided; the reason is empty, since every image here has a verdict.
+            The columns are index (of the predicted class), class, confidence, p_value, threshold, is_ood and reason.
+            The threshold is NaN where p-values decided; the reason is empty, since every image here has a verdict.
 
         Examples
         --------
@@ -80,57 +87,67 @@ class Verdicts(RankedAnswers):
             raise MacsError("to_frame needs pandas, which is not installed: pip install pandas.")
         import pandas
 
-        thresholds = np.full(len(self), np.nan, np.float32) if self.thresholds is None else self.thresholds
-        return pandas.DataFrame(
-            {
-                "index": np.arange(len(self)),
-                "class": self.names,
-                "confidence": self.confidences,
-                "p_value": self.p_values,
-                "threshold": thresholds,
-                "is_ood": self.is_ood,
-                "reason": "",
-            }
-        )
+        columns = {name: getattr(self, NAMES[name]) for name in COLUMNS if name not in ("path", "reason")}
+        return pandas.DataFrame({**columns, "reason": ""})
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
-    """A row of output: an image's class, confidence, p-value and verdict, or the reason why it has none."""
+class Verdict:
+    """A row of output: the verdict on one image, or the reason why it has none."""
 
     path: str
-    label: int | None = None
-    name: str | None = None
+    index: int | None = None  # of the predicted class
+    class_: str | None = None
     confidence: float | None = None
-    p_value: float | None = None  # None as well if the detector keeps no calibration confidences
+    p_value: float | None = None  # None as well if there is none
+    threshold: float | None = None  # None as well if p-values decided
     is_ood: bool | None = None
     reason: str = ""
 
+    label = renamed("label", "index")
+    name = renamed("name", "class_")
 
-def predictions(paths: Iterable[str], verdicts: Verdicts) -> Iterator[Prediction]:
-    """One row per image."""
-    columns = (
-        verdicts.predictions.tolist(),
-        verdicts.names,
-        map(shortest, verdicts.confidences),
-        (None if np.isnan(value) else shortest(value) for value in verdicts.p_values),
-        verdicts.is_ood.tolist(),
-    )
-    return map(Prediction, paths, *columns)
+
+NAMES = {field.name.rstrip("_"): field.name for field in fields(Verdict)}  # column -> attribute
+COLUMNS = tuple(NAMES)  # path, index, class, confidence, p_value, threshold, is_ood, reason
+
+
+def number(value: np.float32) -> float | None:
+    """Return a number in few digits, or None for NaN."""
+    return None if np.isnan(value) else shortest(value)
 
 
 def shortest(value: np.float32) -> float:
-    """The number with the fewest digits that rounds to the same float32."""
+    """Return the number with the fewest digits that rounds to the same float32."""
     return float(str(value))
 
 
-def false_discovery_level(fdr: float) -> float:
-    """The rate, or an error if it is not between 0 and 1."""
-    return Span(0, 1, open="both").hold("The false discovery rate", fdr)
+class Count:
+    """The numbers of rows, of OOD images, and of images that could not be read."""
+
+    def __init__(self) -> None:
+        self.rows = self.ood = self.failed = 0
+
+    def __str__(self) -> str:
+        rows = "its row gives" if self.failed == 1 else "their rows give"
+        failed = f"{self.failed:,} could not be read ({rows} the reason)"
+        known = self.rows - self.ood - self.failed
+        return f"{self.rows:,} images: {known:,} ID, {self.ood:,} OOD" + (f", {failed}" if self.failed else "")
+
+    def add(self, row: Verdict) -> None:
+        self.rows += 1
+        self.ood += row.is_ood is True
+        self.failed += row.is_ood is None
+
+    def through(self, rows: Iterable[Verdict]) -> Iterator[Verdict]:
+        """Yield the rows and count them as they pass."""
+        for row in rows:
+            self.add(row)
+            yield row
 
 
 def highest_discovery(p_values: NDArray[np.float32], fdr: float) -> float:
-    """The largest p-value that is called OOD by Benjamini and Hochberg's procedure; -1 if none is."""
+    """Return the largest p-value that is called OOD by Benjamini and Hochberg's procedure; -1 if none is."""
     if not len(p_values):
         return -1.0
     ascending = np.sort(p_values.astype(np.float64))
@@ -138,8 +155,8 @@ def highest_discovery(p_values: NDArray[np.float32], fdr: float) -> float:
     return float(ascending[reached][-1]) if reached.any() else -1.0
 
 
-def control_false_discoveries(rows: Iterable[Prediction], fdr: float) -> Iterator[Prediction]:
-    """The same rows with verdicts by their p-values, which can only be made when all rows are known.
+def control_false_discoveries(rows: Iterable[Verdict], fdr: float) -> Iterator[Verdict]:
+    """Yield the same rows with verdicts by their p-values, which can only be made when all rows are known.
 
     Until then the rows are in a temporary file, and memory holds four bytes per row.
     """
@@ -152,5 +169,7 @@ def control_false_discoveries(rows: Iterable[Prediction], fdr: float) -> Iterato
         highest = highest_discovery(np.frombuffer(p_values, np.float32), fdr)
         file.seek(0)
         for line in file:
-            row = Prediction(*json.loads(line))
-            yield row if row.p_value is None else replace(row, is_ood=float(np.float32(row.p_value)) <= highest)
+            row = Verdict(*json.loads(line))
+            if row.p_value is not None:
+                row = replace(row, is_ood=float(np.float32(row.p_value)) <= highest, threshold=None)
+            yield row

@@ -130,10 +130,10 @@ def evaluate_scores(
     evaluations = []
     for name in (name for name in fit.scores if name not in left_out):
         known = answers[test][name]
-        unknown = {ood_name: answers[images][name].confidences for ood_name, images in ood.items()}
+        unknown = {ood_name: answers[images][name].confidence for ood_name, images in ood.items()}
         try:
-            correct = known.predictions == test.labels
-            evaluations.append(measure(test.name, correct, known.confidences, unknown, name, protocol))
+            correct = known.index == test.labels
+            evaluations.append(measure(test.name, correct, known.confidence, unknown, name, protocol))
         except MacsError as error:
             left_out[name] = str(error)
     if not evaluations:

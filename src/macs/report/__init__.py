@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # torch is loaded by the first report on a network, not by `i
     from torch import nn
 
     from macs.data import ImageSet
-    from macs.detector.judge import Judge
+    from macs.detector.base import BaseDetector
     from macs.evaluation import Evaluation
     from macs.scores import Score, Train
 
@@ -52,7 +52,7 @@ def write(
 
 
 def write_detector(
-    path: str | Path, detector: Judge, test: ImageSet, ood: Mapping[str, ImageSet], *, progress: bool = True
+    path: str | Path, detector: BaseDetector, test: ImageSet, ood: Mapping[str, ImageSet], *, progress: bool = True
 ) -> Evaluation:
     """The same from the confidences of a calibrated `Detector` or `Runtime`; the page shows its own thresholds too."""
     from macs.report.findings import find_in_detector

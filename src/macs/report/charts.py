@@ -82,7 +82,7 @@ def in_percent(places: NDArray[np.float64]) -> list[float]:
 
 def confidence_axis(known: Judged, unknown: Sequence[Judged]) -> Axis:
     """From the lowest to the highest confidence, but not so far that the known images shrink to a line."""
-    ends = [(float(judged.confidences.min()), float(judged.confidences.max())) for judged in (known, *unknown)]
+    ends = [(float(judged.confidence.min()), float(judged.confidence.max())) for judged in (known, *unknown)]
     low, high = ends[0]
     far = FAR * (high - low or 1.0)
     low = max(low - far, min(low for low, _ in ends))
@@ -132,14 +132,14 @@ def roc(thresholds: Thresholds, styles: Sequence[str], evaluation: Evaluation) -
 
 def density(axis: Axis, known: Judged, unknown: Judged, style: str) -> Chart:
     """The distributions of the known and of one unknown set's confidences, with heights on a square-root scale."""
-    heights = [np.sqrt(smoothed(axis.at(judged.confidences))) for judged in (known, unknown)]
+    heights = [np.sqrt(smoothed(axis.at(judged.confidence))) for judged in (known, unknown)]
     top = max(float(height.max()) for height in heights)
     middles = (np.arange(BINS) + 0.5) / BINS
     curves = []
     for judged, its_style, height in zip((known, unknown), ("known", style), heights, strict=True):
         line = path([0, *middles, 1], np.pad(height, 1, mode="edge") / top)
         curves.append(Curve(judged.title, its_style, line, f"{line}L1000 1000L0 1000Z"))
-    medians = ", ".join(f"{np.median(judged.confidences):.3g} for {judged.title}" for judged in (known, unknown))
+    medians = ", ".join(f"{np.median(judged.confidence):.3g} for {judged.title}" for judged in (known, unknown))
     return Chart("confidence", "", f"Distributions of the confidences; the median is {medians}.", curves, axis.ticks())
 
 

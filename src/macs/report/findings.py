@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from macs.answers import Answers
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.compatibility import warn_of_guessing
+from macs.detector.base import BaseDetector
 from macs.detector.calibration import Calibration
-from macs.detector.judge import Judge
 from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.results import Evaluation
+from macs.predictions import Predictions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from macs.training.spec import TrainingSpec
 
 
-@dataclass(frozen=True, eq=False)
-class Judged(Answers):
-    """A set of images under the title that the reader sees, with the network's answers."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Judged(Predictions):
+    """A set of images under the title that the reader sees, with the network's predictions."""
 
     title: str
     images: ImageSet
@@ -86,7 +86,7 @@ def find_in_network(
     return Findings(*_measured(test, ood, answers, name), training=training)
 
 
-def find_in_detector(judge: Judge, test: ImageSet, ood: Mapping[str, ImageSet], progress: bool) -> Findings:
+def find_in_detector(judge: BaseDetector, test: ImageSet, ood: Mapping[str, ImageSet], progress: bool) -> Findings:
     """The same from a detector's confidences, with what its own thresholds keep."""
     judge.check_fit(test, ood)
     verdicts = [judge.predict(images, progress=progress) for images in (test, *ood.values())]
@@ -96,15 +96,15 @@ def find_in_detector(judge: Judge, test: ImageSet, ood: Mapping[str, ImageSet], 
 
 
 def _measured(
-    test: ImageSet, ood: Mapping[str, ImageSet], answers: Sequence[Answers], score: str
+    test: ImageSet, ood: Mapping[str, ImageSet], answers: Sequence[Predictions], score: str
 ) -> tuple[Judged, list[Judged], Evaluation]:
     """The sets with their answers, and the metrics; the first answers are those of the known set."""
     known, *unknown = (
-        Judged(on_set.predictions, on_set.confidences, title, images)
+        Judged(on_set.index, on_set.confidence, title=title, images=images)
         for on_set, (title, images) in zip(answers, [(test.name, test), *ood.items()], strict=True)
     )
-    confidences = {judged.title: judged.confidences for judged in unknown}
-    numbers = measure(test.name, known.predictions == test.labels, known.confidences, confidences, score=score)
+    confidences = {judged.title: judged.confidence for judged in unknown}
+    numbers = measure(test.name, known.index == test.labels, known.confidence, confidences, score=score)
     warn_of_guessing(numbers.accuracy, len(test.classes), test.name)
     return known, unknown, numbers
 

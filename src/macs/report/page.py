@@ -63,7 +63,7 @@ def content(findings: Findings) -> dict[str, Any]:
     axis = charts.confidence_axis(known, unknown)
     calibration = None if findings.detector is None else findings.detector.calibration
     own = None if calibration is None or calibration.per_class else calibration.thresholds[0].value
-    choice = thresholds.choose([judged.confidences for judged in (known, *unknown)], own)
+    choice = thresholds.choose([judged.confidence for judged in (known, *unknown)], own)
     start = choice.keeping(KEEP) if choice.own is None else choice.own
     count = max(4, min(PICTURES, ALL_PICTURES // (1 + len(unknown))))
     classes = known.images.classes
@@ -97,7 +97,7 @@ def content(findings: Findings) -> dict[str, Any]:
         "roc": charts.roc(choice, styles, evaluation),
         "axis": axis,
         "boxes": [
-            charts.box(axis, judged.title, style, judged.confidences)
+            charts.box(axis, judged.title, style, judged.confidence)
             for judged, style in zip((known, *unknown), ("known", *styles), strict=True)
         ],
         "start": start,

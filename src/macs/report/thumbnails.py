@@ -26,28 +26,26 @@ class Thumbnail:
 
 def most_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Thumbnail]:
     """The unknown images that the network is most confident about."""
-    order = np.argsort(-judged.confidences, kind="stable")[:count]
+    order = np.argsort(-judged.confidence, kind="stable")[:count]
     return [_thumbnail(judged, classes, int(i), False) for i in order]
 
 
 def least_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Thumbnail]:
     """The known images that the network is least confident about."""
-    order = np.argsort(judged.confidences, kind="stable")[:count]
+    order = np.argsort(judged.confidence, kind="stable")[:count]
     labels = judged.images.labels
-    return [
-        _thumbnail(judged, classes, int(i), labels is not None and labels[i] == judged.predictions[i]) for i in order
-    ]
+    return [_thumbnail(judged, classes, int(i), labels is not None and labels[i] == judged.index[i]) for i in order]
 
 
 def _thumbnail(judged: Judged, classes: Sequence[str], i: int, right: bool) -> Thumbnail:
-    images, predicted = judged.images, int(judged.predictions[i])
+    images, predicted = judged.images, int(judged.index[i])
     return Thumbnail(
         uri=png_uri(images.pixels[np.array([i])][0]),
         name=images.name_of(i),
         truth=None if images.labels is None else images.classes[images.labels[i]],
         verdict=classes[predicted] if predicted < len(classes) else f"class {predicted}",
         right=right,
-        confidence=float(judged.confidences[i]),
+        confidence=float(judged.confidence[i]),
     )
 
 

@@ -18,7 +18,7 @@ from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.data import load
 from macs.data.loading import data_root
-from macs.detector.choosing import best, mean_ranks
+from macs.detector.score_selection import best, mean_ranks
 from macs.experiments.cells import Examination, checkpoint_of, for_all, spread
 from macs.metrics import OODMetrics
 from macs.research import study_plan as plan

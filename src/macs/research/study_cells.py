@@ -40,7 +40,7 @@ from macs.research.study_plan import FIT_IMAGES, KEPT, MADE_IMAGES, SCORES, Tria
 if TYPE_CHECKING:
     from torch import nn
 
-    from macs.scores import Answers
+    from macs.scores import Predictions
 
 FORMAT = 1  # of a cell's files
 METRICS = ("auroc", "aupr", "fpr95", "aupr_id", "fpr95_id")
@@ -210,7 +210,7 @@ def measured(
             raise MacsError(f"Not every score can be computed: {fit.left_out | left_out}.")
     known, held_out = answers["id"], answers["id-validation"]
 
-    def table(ids: "Mapping[str, Answers]", names: Iterable[str]) -> dict[str, dict[str, list[float]]]:
+    def table(ids: "Mapping[str, Predictions]", names: Iterable[str]) -> dict[str, dict[str, list[float]]]:
         return {score: {name: metrics_of(ids[score], answers[name][score]) for name in names} for score in SCORES}
 
     validated, tested = table(held_out, [VALIDATION]), table(known, on.ood)
@@ -219,8 +219,8 @@ def measured(
         trial=trial.as_dict(),
         code=cell.code,
         depends=cell.depends,
-        accuracy=float(np.mean(known["msp"].predictions == on.test.labels)),
-        validation_accuracy=float(np.mean(held_out["msp"].predictions == on.val.labels)),
+        accuracy=float(np.mean(known["msp"].index == on.test.labels)),
+        validation_accuracy=float(np.mean(held_out["msp"].index == on.val.labels)),
         scores={score: {**validated[score], **tested[score]} for score in SCORES},
         cost=cost,
         made_with=machine(),
@@ -228,7 +228,7 @@ def measured(
         stored={name: sum(buffer.numel() for buffer in score.buffers()) for name, score in fit.scores.items()},
     )
     # Half precision is exact enough for distances and energies; a probability is stored as 1 - p, which is near 0.
-    kept = {(name, score): answers[name][score].confidences for name in ("id", *on.ood) for score in KEPT}
+    kept = {(name, score): answers[name][score].confidence for name in ("id", *on.ood) for score in KEPT}
     small = {
         f"{name}/{score}": (1 - c if score == "msp" else c).astype(np.float16) for (name, score), c in kept.items()
     }
@@ -237,9 +237,9 @@ def measured(
     return record
 
 
-def metrics_of(known: "Answers", unknown: "Answers") -> list[float]:
+def metrics_of(known: "Predictions", unknown: "Predictions") -> list[float]:
     """METRICS, as a record holds them."""
-    values = ood_metrics(known.confidences, unknown.confidences)
+    values = ood_metrics(known.confidence, unknown.confidence)
     return [round(values[metric], PLACES) for metric in METRICS]
 
 

@@ -4,14 +4,17 @@ Convention: a confidence is higher for ID, and `confidence >= tau` is ID (MaCS p
 
     macs.scores.get("energy")(net(x))
     knn = macs.scores.get("knn", k=10).fit(macs.scores.know(net, loader))
-    macs.scores.ask(net, images, knn).confidences
+    macs.scores.ask(net, images, knn).confidence
     macs.scores.get("msp+vim").fit(macs.scores.know(net, train, held_out))
 
 A new score is one new file here whose class is registered with `@score("name")`. Its fields are its settings; its
 docstring says where their defaults come from.
 """
 
-from macs.answers import Answers, joined
+import warnings
+from typing import Any
+
+from macs.predictions import Predictions, joined
 from macs.scores._answers import answer, ask, ask_all
 from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer, ready
 from macs.scores._names import available, get, get_all, name_of
@@ -22,10 +25,10 @@ __all__ = [
     "FEWEST",
     "LIMIT",
     "NETWORK",
-    "Answers",
     "Combined",
     "Known",
     "NotFitted",
+    "Predictions",
     "Score",
     "Train",
     "answer",
@@ -44,3 +47,10 @@ __all__ = [
     "ready",
     "score",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Answers":
+        warnings.warn("macs.scores.Answers is now called Predictions.", DeprecationWarning, stacklevel=2)
+        return Predictions
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

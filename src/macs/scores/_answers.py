@@ -1,4 +1,4 @@
-"""From a network and a score to one answer per image."""
+"""From a network and a score to one prediction per image."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,17 +8,19 @@ import torch
 from torch import nn
 
 from macs import nets
-from macs.answers import Answers, joined
 from macs.core.errors import MacsError
 from macs.data.conversion import to_images
 from macs.inference import Outputs, outputs_of
+from macs.predictions import Predictions, joined
 from macs.scores._fitting import ready
 from macs.scores._names import get
 from macs.scores._score import Score, confidence_of
 
 
-def ask(net: nn.Module, images: Any, score: str | Score, precision: str = "auto", progress: bool = False) -> Answers:
-    """The answers for a set, from one pass. A score that needs fitting must be fitted already.
+def ask(
+    net: nn.Module, images: Any, score: str | Score, precision: str = "auto", progress: bool = False
+) -> Predictions:
+    """Return the predictions for a set, from one pass. A score that needs fitting must be fitted already.
 
     `images` is an ImageSet, or has any other form of macs.data.conversion: arrays, tensors, PIL images, a DataLoader.
     """
@@ -30,12 +32,12 @@ def ask(net: nn.Module, images: Any, score: str | Score, precision: str = "auto"
 
 def ask_all(
     net: nn.Module, images: Any, scores: Mapping[str, Score], precision: str = "auto", progress: bool = False
-) -> tuple[dict[str, Answers], dict[str, str]]:
-    """The answers of all scores, from one pass over a set; scores that fail are left out, with the reason."""
+) -> tuple[dict[str, Predictions], dict[str, str]]:
+    """The predictions of all scores, from one pass over a set; scores that fail are left out, with the reason."""
     images = to_images(images, "images", nets.preparation_of(net), labelled=False)
     network = nets.weights_hash(net) if any(score.bound_to for score in scores.values()) else ""
-    parts: dict[str, list[Answers]] = {name: [] for name in scores}
-    answers: dict[str, Answers] = {}
+    parts: dict[str, list[Predictions]] = {name: [] for name in scores}
+    answers: dict[str, Predictions] = {}
     left_out: dict[str, str] = {}
 
     @contextmanager
@@ -62,8 +64,8 @@ def ask_all(
     return answers, left_out
 
 
-def answer(score: Score, outputs: Outputs) -> Answers:
-    """The answers of a score for a batch."""
+def answer(score: Score, outputs: Outputs) -> Predictions:
+    """Return the predictions of a score for a batch."""
     confidences = confidence_of(score, outputs).detach()
     on_cpu = confidences.to("cpu", torch.promote_types(confidences.dtype, torch.float32))
-    return Answers(outputs.logits.argmax(dim=1).cpu().numpy(), on_cpu.numpy())
+    return Predictions(outputs.logits.argmax(dim=1).cpu().numpy(), on_cpu.numpy())

@@ -21,7 +21,8 @@ from macs.core.version import __version__
 from macs.data.prefetch import batch_at
 from macs.detector.calibration import images_needed, rank, share_to_keep
 from macs.detector.runtime import Runtime, run
-from macs.detector.verdicts import RankedAnswers, shortest
+from macs.detector.verdicts import shortest
+from macs.predictions import Predictions
 from macs.serve.settings import ServeSettings
 
 log = logging.getLogger("macs.serve")
@@ -85,7 +86,7 @@ class LoadedDetector:
         object.__setattr__(self, "largest_batch", batch_at(self.size))
         object.__setattr__(self, "values", self.runtime.thresholds())
 
-    def ask(self, batch: NDArray[np.uint8]) -> RankedAnswers:
+    def ask(self, batch: NDArray[np.uint8]) -> Predictions:
         return run(self.runtime.session, batch)
 
     def thresholds(self, threshold: float | None = None, keep: float | None = None) -> NDArray[np.float32]:
@@ -100,10 +101,8 @@ class LoadedDetector:
 
     def _keeping(self, keep: float) -> NDArray[np.float32]:
         """By the rule of `macs calibrate`, from the calibration confidences that the file kept."""
-        reference = self.runtime.reference
-        if reference is None:
-            raise MacsError("This detector was saved without its calibration confidences, so it keeps one share only.")
-        sizes = reference.sizes
+        kept = self.runtime.p_values
+        sizes = kept.sizes
         ranks = np.array([rank(size, keep) for size in sizes])
         if (ranks < 1).any():
             where = " predicted as each class" if len(sizes) > 1 else ""
@@ -112,19 +111,19 @@ class LoadedDetector:
                 f"and there are {min(sizes)}; keep less."
             )
         starts = np.cumsum(sizes) - sizes
-        values: NDArray[np.float32] = reference.confidences[starts + ranks - 1]
+        values: NDArray[np.float32] = kept.confidences[starts + ranks - 1]
         return values.reshape(self.values.shape)
 
     def describe(self, settings: ServeSettings) -> dict[str, Any]:
         """The answer of /v1/detector, with the facts that `macs inspect` reports."""
-        label = self.runtime.label
+        metadata = self.runtime.metadata
         return {
-            "network": label.net,
-            "score": label.score,
-            "classes": list(label.classes),
-            "thresholds": [one.value for one in label.calibration.thresholds],
-            "keep": label.calibration.keep,
-            "calibration": {"images": label.calibration.images, "confidences": self._quantiles()},
+            "network": metadata.net,
+            "score": metadata.score,
+            "classes": list(metadata.classes),
+            "thresholds": [one.value for one in metadata.calibration.thresholds],
+            "keep": metadata.calibration.keep,
+            "calibration": {"images": metadata.calibration.images, "confidences": self._quantiles()},
             "preparation": {**self.runtime.preparation.as_dict(), "description": self.runtime.preparation.describe()},
             "limits": {"images": settings.max_images, "bytes": settings.max_bytes, "pixels": settings.max_pixels},
             "version": __version__,
@@ -132,10 +131,8 @@ class LoadedDetector:
         }
 
     def _quantiles(self) -> list[float]:
-        reference = self.runtime.reference
-        if reference is None:
-            return []
-        finite = reference.confidences[np.isfinite(reference.confidences)]
+        confidences = self.runtime.p_values.confidences
+        finite = confidences[np.isfinite(confidences)]
         quantiles = np.quantile(finite, np.linspace(0, 1, QUANTILES), method="nearest") if len(finite) else finite
         return list(map(shortest, quantiles))
 

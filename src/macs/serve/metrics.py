@@ -17,7 +17,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from macs.core.errors import MacsError
 from macs.core.version import __version__
-from macs.detector.verdicts import RankedAnswers
+from macs.predictions import Predictions
 from macs.serve.drift import DriftTest
 from macs.serve.loaded_detector import LoadedDetector
 
@@ -102,7 +102,7 @@ class Metrics:
         ranked = detector.runtime.calibration.ranked
         self.drift = DriftTest(ranked, false_alarm_rate=self._false_alarm_rate) if sum(ranked) else None
 
-    def on_batch(self, by: LoadedDetector, answers: RankedAnswers, seconds: float, waits: Sequence[float]) -> None:
+    def on_batch(self, by: LoadedDetector, answers: Predictions, seconds: float, waits: Sequence[float]) -> None:
         self.batches.observe(len(waits))
         self.network.observe(seconds)
         for wait in waits:
@@ -110,11 +110,11 @@ class Metrics:
         if self.drift is not None and by is self._loaded:
             self._test(self.drift, answers)
 
-    def _test(self, drift: DriftTest, answers: RankedAnswers) -> None:
+    def _test(self, drift: DriftTest, answers: Predictions) -> None:
         """Give the drift test further images; if it fails, the verdicts must not be lost."""
         before = drift.alarm
         try:
-            drift.update(answers.p_values, answers.predictions)
+            drift.update(answers.p_value, answers.index)
         except MacsError as error:
             log.warning("drift test ended", extra={"fields": {"error": error.sentence}})
             self.drift = None

@@ -27,13 +27,14 @@ from macs.serve.uploads import Refused, Upload, loaded, too_many
 HEADER = "inference-header-content-length"
 VERSION = "1"
 OUTPUTS = {
-    "label": "INT64",
+    "index": "INT64",
     "confidence": "FP32",
     "p_value": "FP32",
     "is_ood": "BOOL",
     "threshold": "FP32",
     "class": "BYTES",
 }
+FORMER = {"label": "index"}  # outputs that may still be asked for by a former name, and are answered under it
 DTYPES = {"INT64": "<i8", "FP32": "<f4", "BOOL": "?"}
 SETTINGS = ("threshold", "keep")  # parameters of a request that we know
 
@@ -197,7 +198,7 @@ def wanted(outputs: Any, parameters: dict[str, Any]) -> dict[str, bool]:
     requested = {}
     for output in outputs if isinstance(outputs, list) else [None]:
         name = output.get("name") if isinstance(output, dict) else None
-        if not isinstance(output, dict) or not isinstance(name, str) or name not in OUTPUTS:
+        if not isinstance(output, dict) or not isinstance(name, str) or name not in {*OUTPUTS, *FORMER}:
             raise Refused(422, f"An output must be one of {', '.join(OUTPUTS)}.")
         options = table(output.get("parameters"), f"outputs.{name}.parameters")
         requested[name] = options.get("binary_data", binary) is True
@@ -208,7 +209,8 @@ def answer(asked: Asked, detector: LoadedDetector, columns: dict[str, list[Any]]
     """The body of the answer, and the length of its JSON if binary tensors follow."""
     outputs, tail = [], []
     for name, binary in asked.outputs.items():
-        kind, values = OUTPUTS[name], columns[name]
+        present = FORMER.get(name, name)
+        kind, values = OUTPUTS[present], columns[present]
         output: dict[str, Any] = {"name": name, "datatype": kind, "shape": [len(values)]}
         if binary:
             tail.append(encoded(kind, values))

@@ -29,7 +29,8 @@ class ImageFailure(BaseModel):
     """An image that has no verdict, and why."""
 
     name: str | None
-    error: str = Field(description="one sentence")
+    reason: str = Field(description="one sentence")
+    error: str = Field(description="the same, under its former name", deprecated=True)
 
 
 class PredictAnswer(BaseModel):

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 from macs.data.prefetch import DECODERS
 from macs.data.preparation import Undecodable
-from macs.detector.verdicts import RankedAnswers
+from macs.predictions import Predictions
 from macs.serve.loaded_detector import LoadedDetector
 
 Read = Callable[[LoadedDetector], NDArray[np.uint8]]  # pixels as the detector's preparation wants them
@@ -49,14 +49,14 @@ class NetworkFailed(Exception):
 class Watcher(Protocol):
     """Counts and measures; called in the event loop."""
 
-    def on_batch(self, by: LoadedDetector, answers: RankedAnswers, seconds: float, waits: Sequence[float]) -> None: ...
+    def on_batch(self, by: LoadedDetector, answers: Predictions, seconds: float, waits: Sequence[float]) -> None: ...
 
 
 @dataclass(frozen=True)
 class Outcome:
     """One image: its row in the network's answers, or the reason why there is none."""
 
-    answers: RankedAnswers | None = None
+    answers: Predictions | None = None
     row: int = 0
     reason: str = ""
 
@@ -197,7 +197,7 @@ class Pipeline:
                 if batch:
                     return batch
 
-    def _deliver(self, batch: list[Entry], answers: RankedAnswers, start: float, seconds: float) -> None:
+    def _deliver(self, batch: list[Entry], answers: Predictions, start: float, seconds: float) -> None:
         """In the event loop."""
         self.seconds_per_image = MEMORY * self.seconds_per_image + (1 - MEMORY) * seconds / len(batch)
         waits = [start - entry.since for entry in batch]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator
 
 from macs.core.errors import MacsError
-from macs.detector.verdicts import RankedAnswers, shortest
+from macs.predictions import Predictions
 from macs.serve import open_inference, uploads
 from macs.serve.loaded_detector import DetectorFile, DetectorWatch, LoadedDetector
 from macs.serve.metrics import Metrics
@@ -121,10 +121,9 @@ class Service:
         rows = verdict_rows(detector, outcomes, tau)
         self.record(request, rows)
         for place, row in enumerate(rows):
-            if "error" in row:
-                raise Refused(422, f"Image {place} of {len(rows)}: {row['error']}")
-        keys = {"label": "index", "class": "class"}
-        columns = {column: [row[keys.get(column, column)] for row in rows] for column in open_inference.OUTPUTS}
+            if "reason" in row:
+                raise Refused(422, f"Image {place} of {len(rows)}: {row['reason']}")
+        columns = {column: [row[column] for row in rows] for column in open_inference.OUTPUTS}
         content, json_length = open_inference.answer(asked, detector, columns)
         if json_length is None:
             return Response(content, media_type="application/json")
@@ -167,7 +166,7 @@ class Service:
     def record(self, request: Request, rows: list[dict[str, Any]]) -> str:
         """Count the verdicts, and return the request's id."""
         visit: Visit = request.scope["macs.visit"]
-        judged = [row for row in rows if "error" not in row]
+        judged = [row for row in rows if "reason" not in row]
         is_ood = [row["is_ood"] for row in judged]
         visit.images, visit.ood = len(rows), sum(is_ood)
         self.metrics.on_verdicts(is_ood, len(rows) - len(judged))
@@ -209,40 +208,29 @@ def verdict_rows(detector: LoadedDetector, outcomes: list[Outcome], tau: NDArray
     """One row per image, by the rule of `macs predict`, or the reason why there is none."""
     judged = [outcome for outcome in outcomes if outcome.answers is not None]
     rows = iter(judged_rows(detector, judged, tau) if judged else ())
-    return [
-        {"error": f"Cannot read the image: {outcome.reason}."} if outcome.answers is None else next(rows)
-        for outcome in outcomes
-    ]
+    return [failure(outcome.reason) if outcome.answers is None else next(rows) for outcome in outcomes]
+
+
+def failure(reason: str) -> dict[str, Any]:
+    """Return the row of an image without a verdict; `error` is the former name of `reason`."""
+    sentence = f"Cannot read the image: {reason}."
+    return {"reason": sentence, "error": sentence}
 
 
 def judged_rows(detector: LoadedDetector, outcomes: list[Outcome], tau: NDArray[np.float32]) -> list[dict[str, Any]]:
     columns = [
         np.array([getattr(outcome.answers, name)[outcome.row] for outcome in outcomes])
-        for name in ("predictions", "confidences", "p_values")
+        for name in ("index", "confidence", "p_value")
     ]
-    verdicts = detector.runtime.judge(RankedAnswers(*columns), tau)
-    bounds = tau[verdicts.predictions] if tau.ndim else np.broadcast_to(tau, len(outcomes))
+    verdicts = detector.runtime.judge(Predictions(*columns), tau)
     return [
         {
-            "class": name,
-            "index": int(label),
-            "confidence": number(confidence),
-            "p_value": number(p_value),
-            "threshold": shortest(bound),
-            "is_ood": bool(is_ood),
+            "class": row.class_,
+            "index": row.index,
+            "confidence": row.confidence if math.isfinite(row.confidence or 0.0) else None,  # JSON has no infinity
+            "p_value": row.p_value,
+            "threshold": row.threshold,
+            "is_ood": row.is_ood,
         }
-        for name, label, confidence, p_value, bound, is_ood in zip(
-            verdicts.names,
-            verdicts.predictions,
-            verdicts.confidences,
-            verdicts.p_values,
-            bounds,
-            verdicts.is_ood,
-            strict=True,
-        )
+        for row in verdicts.rows([""] * len(outcomes))
     ]
-
-
-def number(value: np.float32) -> float | None:
-    """JSON has no NaN and no infinity."""
-    return shortest(value) if math.isfinite(value) else None

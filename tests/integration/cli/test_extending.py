@@ -87,10 +87,10 @@ FILES = {
         from collections.abc import Iterable
         from typing import TextIO
         from macs.detector.formats import output_format
-        from macs.detector.stream import Prediction
+        from macs.detector.verdicts import Verdict
 
         @output_format("sentences", suffix=".told")
-        def write_sentences(rows: Iterable[Prediction], file: TextIO) -> None:
+        def write_sentences(rows: Iterable[Verdict], file: TextIO) -> None:
             for row in rows:
                 print(f"{row.name} at {row.confidence!r} is {'new' if row.is_ood else 'known'}", file=file)
     """,

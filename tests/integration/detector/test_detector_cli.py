@@ -114,7 +114,7 @@ def test_each_format_says_the_same(root: Path, capsys: pytest.CaptureFixture[str
     assert [each["path"] for each in objects] == [row["path"] for row in rows]
     assert [json.dumps(each["is_ood"]) for each in objects] == [row["is_ood"] for row in rows]
     run("predict", *paths, "--detector", root / "d.safetensors", "--out", tmp_path / "x.parquet")
-    assert pyarrow.parquet.read_table(tmp_path / "x.parquet")["label"].to_pylist() == [o["label"] for o in objects]
+    assert pyarrow.parquet.read_table(tmp_path / "x.parquet")["index"].to_pylist() == [o["index"] for o in objects]
     run("predict", *paths, "--detector", root / "d.safetensors", "--format", "table", "--out", tmp_path / "x")
     assert len((tmp_path / "x").read_text().splitlines()) == 71
     assert capsys.readouterr().out == ""
@@ -220,7 +220,7 @@ def test_a_detector_is_exported(root: Path, capsys: pytest.CaptureFixture[str], 
     assert "raw uint8 RGB pixels" in capsys.readouterr().out
     images = stripes(9, seed=9).pixels[:]
     label, *_ = session((tmp_path / "d.onnx").read_bytes()).run(None, {"images": images})
-    np.testing.assert_array_equal(label, Detector.load(root / "d.safetensors").predict(images).labels)
+    np.testing.assert_array_equal(label, Detector.load(root / "d.safetensors").predict(images).index)
 
 
 def test_a_detector_is_exported_in_8_bits(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ options = onnxruntime.SessionOptions()
 options.log_severity_level = 3
 session = onnxruntime.InferenceSession(sys.argv[1], options)
 images = np.load(sys.argv[2])
-names = ["label", "confidence", "p_value", "is_ood"]
+names = ["index", "confidence", "p_value", "is_ood"]
 np.savez(sys.argv[3], **dict(zip(names, session.run(names, {"images": images}))))
 """
 
@@ -52,12 +52,12 @@ class Stubborn(nn.Module):
 def equal(found: list[np.ndarray], expected: Verdicts, tau: np.ndarray) -> None:
     label, confidence, p_value, is_ood = found
     assert [part.dtype for part in found] == [np.int64, np.float32, np.float32, np.bool_]
-    np.testing.assert_array_equal(label, expected.labels)
-    np.testing.assert_allclose(confidence, expected.confidences, rtol=1e-5, atol=1e-5)
-    near = np.abs(expected.confidences - tau) < 1e-5  # where rounding may decide
+    np.testing.assert_array_equal(label, expected.index)
+    np.testing.assert_allclose(confidence, expected.confidence, rtol=1e-5, atol=1e-5)
+    near = np.abs(expected.confidence - tau) < 1e-5  # where rounding may decide
     assert ((is_ood == expected.is_ood) | near).all() and near.mean() < 0.1
     # A rounding moves an image past one of the calibration that is just as confident.
-    np.testing.assert_allclose(p_value, expected.p_values, atol=0.06)
+    np.testing.assert_allclose(p_value, expected.p_value, atol=0.06)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_process_without_torch_runs_the_file(exported: Path, detector: Detecto
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "y.npz") as found:
-        parts = [found[name] for name in ("label", "confidence", "p_value", "is_ood")]
+        parts = [found[name] for name in ("index", "confidence", "p_value", "is_ood")]
     equal(parts, detector.predict(images), detector.thresholds())
 
 
@@ -145,11 +145,11 @@ def test_one_threshold_a_class_is_a_vector(validation: ImageSet, tmp_path: Path)
     (optional,) = found.get_overridable_initializers()
     assert optional.shape == [3]
     expected = detector.predict(validation)
-    assert len(set(expected.labels.tolist())) == 3
-    equal(found.run(None, {"images": validation.pixels[:]}), expected, detector.thresholds()[expected.labels])
+    assert len(set(expected.index.tolist())) == 3
+    equal(found.run(None, {"images": validation.pixels[:]}), expected, detector.thresholds()[expected.index])
     other = np.array([9, -9, 9], np.float32)
     *_, is_ood = found.run(None, {"images": validation.pixels[:], "threshold": other})
-    np.testing.assert_array_equal(is_ood, expected.labels != 1)
+    np.testing.assert_array_equal(is_ood, expected.index != 1)
 
 
 def test_a_users_network_with_energy_which_stays_as_it_was(dots: Detector, tmp_path: Path) -> None:

@@ -63,10 +63,10 @@ if __name__ == "__main__":
     detector = macs.Detector(net, Centroid(unit=2)).fit(train).calibrate(validation)
     detector.save(folder / "d.safetensors")
     loaded = macs.Detector.load(folder / "d.safetensors", score=Centroid())
-    print(repr(loaded.score), (loaded.predict(pixels).confidences == detector.predict(pixels).confidences).all())
+    print(repr(loaded.score), (loaded.predict(pixels).confidence == detector.predict(pixels).confidence).all())
     features, _ = macs.nets.features_of(net.eval(), torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255)
     by_hand = -(features - features[:30].mean(0)).norm(dim=1) / 2
-    print(np.allclose(loaded.predict(pixels).confidences, by_hand.detach(), rtol=1e-4))
+    print(np.allclose(loaded.predict(pixels).confidence, by_hand.detach(), rtol=1e-4))
 '''
 
 
@@ -96,7 +96,7 @@ def test_the_exported_file_holds_features_buffers_and_score(
     detector.export(tmp_path / "d.onnx")
     images = noise(23, seed=5)
     found = session((tmp_path / "d.onnx").read_bytes()).run(["confidence"], {"images": images.pixels[:]})[0]
-    expected = detector.predict(images).confidences
+    expected = detector.predict(images).confidence
     np.testing.assert_allclose(found, expected, atol=1e-4 * max(1.0, np.abs(expected).max()))
     told = {entry.key: entry.value for entry in onnx.load(tmp_path / "d.onnx").metadata_props}
     assert told["score"] == name and json.loads(told["settings"]) == detector.score.settings
@@ -127,4 +127,4 @@ def test_an_int8_file_holds_the_tensors_of_every_score_as_they_are(
     for buffer in (buffer for buffer in kept if buffer.size > 1):
         assert np.sort(buffer, axis=None).tobytes() in ordered  # perhaps transposed
     found = Runtime(tmp_path / "d.onnx").predict(validation)
-    assert np.isfinite(found.confidences).all() and cost.accuracy.drop < 5
+    assert np.isfinite(found.confidence).all() and cost.accuracy.drop < 5

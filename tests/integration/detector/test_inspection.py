@@ -50,7 +50,7 @@ def test_the_json_is_what_the_detector_knows(
             ("threshold", "float32", []),
         ]
         assert [(port["name"], port["type"]) for port in value["outputs"]] == [
-            ("label", "int64"),
+            ("index", "int64"),
             ("confidence", "float32"),
             ("p_value", "float32"),
             ("is_ood", "bool"),
@@ -84,14 +84,7 @@ def test_settings_classes_and_missing_records_are_shown(trained: nn.Module, know
 def test_an_int8_file_says_so(detector: Detector, tmp_path: Path) -> None:
     detector.export_int8(tmp_path / "small.onnx", stripes(120, seed=8), max_drop=100)
     found = inspect(tmp_path / "small.onnx")
-    assert found.precision == "int8" and found.label == Runtime(tmp_path / "small.onnx").label
-
-
-def test_a_file_without_p_values_says_so(detector: Detector, tmp_path: Path) -> None:
-    record = replace(detector.calibrated, ranked=())
-    replace(detector, calibration=record, reference=None).save(tmp_path / "old.safetensors")
-    found = inspect(tmp_path / "old.safetensors")
-    assert found.resolution is None and "older macs wrote the file; calibrate again" in str(found)
+    assert found.precision == "int8" and found.metadata == Runtime(tmp_path / "small.onnx").metadata
 
 
 def test_it_needs_no_torch(files: dict[str, Path]) -> None:

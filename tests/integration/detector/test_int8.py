@@ -72,8 +72,8 @@ def test_the_measured_costs_are_those_of_the_written_file(
     assert result.accuracy.int8 == np.mean(label == rest.labels)
     assert result.auroc["noise"].int8 == pytest.approx(ood_metrics(confidence, other).auroc, abs=1e-4)
     float32 = detector.predict(rest)
-    assert result.accuracy.float32 == np.mean(float32.labels == rest.labels)
-    assert np.abs(confidence - float32.confidences).mean() < 0.1
+    assert result.accuracy.float32 == np.mean(float32.index == rest.labels)
+    assert np.abs(confidence - float32.confidence).mean() < 0.1
 
 
 def test_the_threshold_is_calibrated_anew_on_images_that_gave_no_ranges(
@@ -140,7 +140,7 @@ def test_a_drop_of_auroc_counts_too(
     def worse(model: onnx.ModelProto, images: ImageSet, *rest: Any) -> Any:
         found = real(model, images, *rest)
         if images.name == "noise" and any(node.op_type == "QuantizeLinear" for node in model.graph.node):
-            found.confidences[:] = 1
+            found.confidence[:] = 1
         return found
 
     monkeypatch.setattr(int8, "answers", worse)

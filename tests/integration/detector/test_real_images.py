@@ -8,8 +8,8 @@ import pytest
 from macs import data, nets
 from macs.detector import Detector, Verdicts
 from macs.detector.calibration import conformal_threshold
-from macs.detector.choosing import candidate_names
 from macs.detector.runtime import Runtime, session
+from macs.detector.score_selection import candidate_names
 from macs.scores import Known, get, know
 
 pytestmark = pytest.mark.data
@@ -34,7 +34,7 @@ def verdicts(detector: Detector, cifar10: data.ImageSet) -> Verdicts:
 def test_the_other_half_is_kept_as_often_as_stated(verdicts: Verdicts) -> None:
     random, kept = np.random.default_rng(0), []
     for _ in range(1000):
-        first, second = np.split(random.permutation(verdicts.confidences), 2)
+        first, second = np.split(random.permutation(verdicts.confidence), 2)
         threshold = conformal_threshold(first, 0.95)
         kept.append(np.mean(second >= threshold.value))
     low, high = threshold.interval_on(len(second))
@@ -47,11 +47,11 @@ def test_onnx_gives_the_same_verdicts(
 ) -> None:
     detector.export(tmp_path / "d.onnx")
     images = cifar10.pixels[:500]
-    names = ["label", "confidence", "is_ood"]
+    names = ["index", "confidence", "is_ood"]
     label, confidence, is_ood = session((tmp_path / "d.onnx").read_bytes()).run(names, {"images": images})
-    np.testing.assert_array_equal(label, verdicts.labels[:500])
+    np.testing.assert_array_equal(label, verdicts.index[:500])
     np.testing.assert_array_equal(is_ood, verdicts.is_ood[:500])
-    np.testing.assert_allclose(confidence, verdicts.confidences[:500], atol=1e-5, rtol=0)
+    np.testing.assert_allclose(confidence, verdicts.confidence[:500], atol=1e-5, rtol=0)
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +83,9 @@ def test_every_score_gives_the_same_verdicts_saved_loaded_and_exported(
     ours, again, theirs = fitted.predict(mixed), loaded.predict(mixed), Runtime(tmp_path / "d.onnx").predict(mixed)
     for field in ("labels", "confidences", "p_values", "is_ood"):
         np.testing.assert_array_equal(getattr(ours, field), getattr(again, field))
-    np.testing.assert_array_equal(ours.labels, theirs.labels)
+    np.testing.assert_array_equal(ours.index, theirs.index)
     # Some scores change their sign, so that their own size is no measure near 0: their spread is.
-    scale = np.maximum(np.abs(ours.confidences), ours.confidences.std())
-    assert (np.abs(ours.confidences - theirs.confidences) <= 1e-4 * scale).all()
-    near = np.abs(ours.confidences - fitted.thresholds()) <= 1e-4 * scale
+    scale = np.maximum(np.abs(ours.confidence), ours.confidence.std())
+    assert (np.abs(ours.confidence - theirs.confidence) <= 1e-4 * scale).all()
+    near = np.abs(ours.confidence - fitted.thresholds()) <= 1e-4 * scale
     assert (ours.is_ood == theirs.is_ood)[~near].all()

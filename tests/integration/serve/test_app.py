@@ -34,7 +34,7 @@ def predicted(
 def same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
     """Equal verdicts, with numbers equal to rounding: a network rounds by the size of its batch."""
     assert [(row["class"], row["index"], row["is_ood"]) for row in found] == [
-        (row["class"], row["label"], row["is_ood"]) for row in expected
+        (row["class"], row["index"], row["is_ood"]) for row in expected
     ]
     for key in ("confidence", "p_value"):
         np.testing.assert_allclose([row[key] for row in found], [row[key] for row in expected], rtol=1e-5)
@@ -210,7 +210,7 @@ def test_the_detector_describes_itself_as_macs_inspect_does(
     assert found["preparation"].items() >= facts["preparation"].items()
     assert found["limits"] == {"images": 64, "bytes": 32 * 2**20, "pixels": 40_000_000}
     assert found["version"] == __version__ and found["calibration"]["images"] == 100
-    confidences = np.sort(detector.predict(stripes(100, seed=5)).confidences)
+    confidences = np.sort(detector.predict(stripes(100, seed=5)).confidence)
     quantiles = found["calibration"]["confidences"]
     assert len(quantiles) == 51 and quantiles == sorted(quantiles)
     np.testing.assert_allclose(quantiles[::50], confidences[[0, -1]], rtol=1e-5)
@@ -251,4 +251,4 @@ def test_the_service_stays_up(client: httpx.Client, running: Running, exported: 
     assert not [line for line in running.lines if '"level": "error"' in line or "Traceback" in line]
     numbers = client.get("/metrics").text
     assert "\nmacs_buffered_bytes 0.0\n" in numbers and "\nmacs_queue_images 0.0\n" in numbers
-    assert Runtime(exported).predict(ImageSet.from_array(noise(1, seed=1).pixels[:])).labels.shape == (1,)
+    assert Runtime(exported).predict(ImageSet.from_array(noise(1, seed=1).pixels[:])).index.shape == (1,)

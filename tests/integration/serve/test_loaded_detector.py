@@ -25,7 +25,7 @@ def per_class(detector: Detector, tmp_path_factory: pytest.TempPathFactory) -> P
 
 def groups_of(detector: Detector) -> bool:
     """Whether every class is predicted often enough for a threshold of its own."""
-    return bool((np.bincount(detector.predict(stripes(300, seed=6)).labels, minlength=3) >= 10).all())
+    return bool((np.bincount(detector.predict(stripes(300, seed=6)).index, minlength=3) >= 10).all())
 
 
 def test_thresholds_by_class_are_those_of_a_calibration_with_that_share(per_class: Path, detector: Detector) -> None:
@@ -56,7 +56,7 @@ def test_a_calibrated_file_is_exported_on_the_way_and_torch_stays_outside(
         assert httpx.get(f"{service.url}/v2/models/mine", timeout=60).json()["name"] == "mine"
     pixels = np.stack([detector.preparation.decode(content, 10**6) for content in pictures.values()])
     expected = detector.predict(pixels)
-    assert [row["index"] for row in rows] == expected.labels.tolist()
+    assert [row["index"] for row in rows] == expected.index.tolist()
     assert [row["is_ood"] for row in rows] == expected.is_ood.tolist()
 
 

@@ -16,7 +16,7 @@ from macs.detector import Runtime
 from tiny import noise, stripes
 
 INFER = "/v2/models/d/infer"
-OUTPUTS = ["label", "confidence", "p_value", "is_ood", "threshold", "class"]
+OUTPUTS = ["index", "confidence", "p_value", "is_ood", "threshold", "class"]
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +58,10 @@ def test_tensors_in_json(client: httpx.Client, pixels: NDArray[np.uint8], export
         told = client.post(INFER, json={"id": "7", "inputs": [tensor(pixels, data=data)]}).json()
         assert (told["model_name"], told["model_version"], told["id"]) == ("d", "1", "7")
         found = {output["name"]: output["data"] for output in told["outputs"]}
-        assert list(found) == OUTPUTS and found["label"] == expected.labels.tolist()
-        assert found["is_ood"] == expected.is_ood.tolist() and found["class"] == expected.names
-        np.testing.assert_allclose(found["confidence"], expected.confidences, rtol=1e-5)
-        np.testing.assert_allclose(found["p_value"], expected.p_values, rtol=1e-5)
+        assert list(found) == OUTPUTS and found["index"] == expected.index.tolist()
+        assert found["is_ood"] == expected.is_ood.tolist() and found["class"] == expected.class_
+        np.testing.assert_allclose(found["confidence"], expected.confidence, rtol=1e-5)
+        np.testing.assert_allclose(found["p_value"], expected.p_value, rtol=1e-5)
 
 
 def test_tensors_in_bytes(client: httpx.Client, pixels: NDArray[np.uint8], exported: Path) -> None:
@@ -70,7 +70,7 @@ def test_tensors_in_bytes(client: httpx.Client, pixels: NDArray[np.uint8], expor
     del image["data"]
     wanted = [
         {"name": "class", "parameters": {"binary_data": True}},
-        {"name": "label", "parameters": {"binary_data": True}},
+        {"name": "index", "parameters": {"binary_data": True}},
         {"name": "is_ood"},
     ]
     answer = client.post(INFER, **binary({"inputs": [image], "outputs": wanted}, pixels.tobytes()))
@@ -79,9 +79,9 @@ def test_tensors_in_bytes(client: httpx.Client, pixels: NDArray[np.uint8], expor
     names, labels, is_ood = told["outputs"]
     assert is_ood["data"] == expected.is_ood.tolist() and "data" not in names
     split = names["parameters"]["binary_data_size"]
-    assert tail[:split] == b"".join(struct.pack("<I", len(name)) + name.encode() for name in expected.names)
+    assert tail[:split] == b"".join(struct.pack("<I", len(name)) + name.encode() for name in expected.class_)
     assert labels["parameters"]["binary_data_size"] == len(tail) - split
-    np.testing.assert_array_equal(np.frombuffer(tail[split:], "<i8"), expected.labels)
+    np.testing.assert_array_equal(np.frombuffer(tail[split:], "<i8"), expected.index)
     everything = {"inputs": [image], "parameters": {"binary_data_output": True}}
     answer = client.post(INFER, **binary(everything, pixels.tobytes()))
     head = json.loads(answer.content[: int(answer.headers["inference-header-content-length"])])
@@ -94,9 +94,9 @@ def test_image_files_and_pixels_of_another_size(
     rows = sorted(Runtime(exported).predict_files(folder), key=lambda row: row.path)
     encoded = [base64.b64encode(content).decode() for content in pictures.values()]
     files: dict[str, Any] = {"name": "files", "datatype": "BYTES", "shape": [len(encoded)], "data": encoded}
-    wanted = {"outputs": [{"name": "label"}, {"name": "is_ood"}]}
+    wanted = {"outputs": [{"name": "label"}, {"name": "is_ood"}]}  # label is the former name of index
     label, is_ood = client.post(INFER, json={"inputs": [files], **wanted}).json()["outputs"]
-    assert label["data"] == [row.label for row in rows] and is_ood["data"] == [row.is_ood for row in rows]
+    assert label["data"] == [row.index for row in rows] and is_ood["data"] == [row.is_ood for row in rows]
     content = b"".join(struct.pack("<I", len(each)) + each for each in pictures.values())
     files = {key: files[key] for key in ("name", "datatype", "shape")} | {
         "parameters": {"binary_data_size": len(content)}
@@ -106,7 +106,7 @@ def test_image_files_and_pixels_of_another_size(
     wide = noise(2, seed=5, size=40).pixels[:]
     expected = Runtime(exported).predict(ImageSet.from_array(wide).resized(Runtime(exported).preparation))
     found = client.post(INFER, json={"inputs": [tensor(wide)], "outputs": [{"name": "confidence"}]}).json()
-    np.testing.assert_allclose(found["outputs"][0]["data"], expected.confidences, rtol=1e-5)
+    np.testing.assert_allclose(found["outputs"][0]["data"], expected.confidence, rtol=1e-5)
 
 
 def test_a_threshold_may_be_a_parameter(client: httpx.Client, pixels: NDArray[np.uint8]) -> None:
@@ -152,8 +152,8 @@ BAD: list[tuple[Any, int, str]] = [
     ({"inputs": [FILES | {"data": None}]}, 422, "base64"),
     ({"inputs": [FILES | {"shape": [2]}]}, 422, "there are 1"),
     ({"inputs": [FILES]}, 422, "Image 0 of 1: Cannot read the image"),
-    ({"inputs": [tensor(ONE)], "outputs": [{"name": "logits"}]}, 422, "An output must be one of label"),
-    ({"inputs": [tensor(ONE)], "outputs": "label"}, 422, "An output must be one of"),
+    ({"inputs": [tensor(ONE)], "outputs": [{"name": "logits"}]}, 422, "An output must be one of index"),
+    ({"inputs": [tensor(ONE)], "outputs": "index"}, 422, "An output must be one of"),
     ({"inputs": [tensor(ONE)], "parameters": {"threshold": "high"}}, 422, "parameters.threshold must be a number"),
     ({"inputs": [tensor(ONE)], "parameters": {"keep": 2}}, 422, "below 1"),
     ({"inputs": [tensor(ONE)], "parameters": []}, 422, "parameters must be an object"),

@@ -18,7 +18,7 @@ from selenium.webdriver.common.by import By
 
 import macs
 from chromium import NEEDED, complaints, started, visit
-from macs.detector.verdicts import Prediction
+from macs.detector.verdicts import Verdict
 from macs.training import starting_net
 from macs.training.recipe import Recipe
 from running import serving
@@ -45,7 +45,7 @@ class Site:
 
     detector: Path
     folder: Path
-    expected: dict[str, Prediction]
+    expected: dict[str, Verdict]
 
     @property
     def files(self) -> list[Path]:
@@ -182,7 +182,7 @@ def test_the_slider_judges_anew_and_says_what_it_keeps(browser: webdriver.Chrome
     count = len(site.files)
     first = answered(browser, count)
     slider = browser.find_element(By.ID, "slider")
-    calibration = macs.Runtime(site.detector).reference.confidences
+    calibration = macs.Runtime(site.detector).p_values.confidences
     seen = set()
     for keys in ([Keys.HOME], [Keys.PAGE_UP] * 4, [Keys.PAGE_UP] * 4, [Keys.ARROW_LEFT] * 7, [Keys.END]):
         slider.send_keys(*keys)
@@ -244,7 +244,7 @@ def test_csv_holds_what_the_page_shows(browser: webdriver.Chrome, address: str, 
             continue
         expected = site.expected.get(card["name"], site.expected["noise-001.png"])
         assert row["is_ood"] == ("true" if card["verdict"] == "UNKNOWN" else "false")
-        assert (row["class"], int(row["label"])) == (expected.name, expected.label)
+        assert (row["class"], int(row["index"])) == (expected.class_, expected.index)
         assert float(row["confidence"]) == pytest.approx(expected.confidence, abs=1e-6)
         assert float(row["p_value"]) == pytest.approx(expected.p_value, abs=1e-6)
         assert (float(row["confidence"]) < float(row["threshold"])) == (card["verdict"] == "UNKNOWN")

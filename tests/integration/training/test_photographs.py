@@ -74,7 +74,7 @@ def test_pictures_of_every_kind_train_and_are_judged_as_their_pixels_say(folders
         train, net = ImageSet.from_folder(folder, 16), nets.build("wrn-10-1", classes=2)
         losses.append([epoch.loss for epoch in macs.pretrain(net, train, recipe=recipe, progress=False)])
         detector = macs.Detector(net).calibrate(train, 0.5, progress=False)
-        rows.append([(row.confidence, row.label) for row in detector.predict_files(folder)])
+        rows.append([(row.confidence, row.index) for row in detector.predict_files(folder)])
     assert losses[0] == losses[1] and rows[0] == rows[1] and len(rows[0]) == 24
 
 

@@ -4,18 +4,21 @@ from typing import Any
 
 import pytest
 
-from macs.detector.counting import Count
-from macs.detector.verdicts import Prediction
+from macs.detector.verdicts import Count, Verdict
 
-KNOWN, UNKNOWN = Prediction("a.png", 2, "cat", 0.75, 0.5, False), Prediction("b.png", 0, "dog", 0.25, 0.01, True)
-BROKEN = Prediction("c.png", reason="it is empty")
+KNOWN, UNKNOWN = (
+    Verdict("a.png", 2, "cat", 0.75, 0.5, is_ood=False),
+    Verdict("b.png", 0, "dog", 0.25, 0.01, is_ood=True),
+)
+BROKEN = Verdict("c.png", reason="it is empty")
 
 
 def test_rows_are_counted_one_by_one_before_they_are_handed_on() -> None:
-    count, heard = Count(), []
-    rows = count.through(iter([KNOWN, UNKNOWN, BROKEN]), lambda: heard.append((count.rows, count.ood, count.failed)))
-    assert count.rows == 0 and next(rows) is KNOWN and heard == [(1, 0, 0)]
-    assert list(rows) == [UNKNOWN, BROKEN] and heard == [(1, 0, 0), (2, 1, 0), (3, 1, 1)]
+    count = Count()
+    rows = count.through(iter([KNOWN, UNKNOWN, BROKEN]))
+    assert count.rows == 0
+    for row, expected in ((KNOWN, (1, 0, 0)), (UNKNOWN, (2, 1, 0)), (BROKEN, (3, 1, 1))):
+        assert next(rows) is row and (count.rows, count.ood, count.failed) == expected
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from macs.data import ImageSet
 from macs.data.preparation import fit
 from macs.detector import Detector
 from macs.detector.calibration import Calibration, Check
-from macs.detector.verdicts import RankedAnswers
+from macs.predictions import Predictions
 from macs.scores.knn import KNN
 from tiny import STRIPES, noise, stripes
 
@@ -49,9 +49,9 @@ def test_verdicts_are_what_network_score_and_rank_give_by_hand(
     logits = by_hand(trained, unknown.pixels[:])
     found = detector.predict(unknown)
     np.testing.assert_array_equal(found.labels, logits.argmax(1))
-    np.testing.assert_allclose(found.confidences, SCORES[score](logits), rtol=1e-5)
-    np.testing.assert_array_equal(found.is_ood, found.confidences < np.float32(tau))
-    assert found.names == [STRIPES[label] for label in found.labels]
+    np.testing.assert_allclose(found.confidence, SCORES[score](logits), rtol=1e-5)
+    np.testing.assert_array_equal(found.is_ood, found.confidence < np.float32(tau))
+    assert found.class_ == [STRIPES[label] for label in found.labels]
     assert len(found) == 40
 
 
@@ -59,7 +59,7 @@ def test_of_its_calibration_images_a_detector_keeps_all_but_those_below_the_kth(
     detector: Detector, validation: ImageSet
 ) -> None:
     verdicts = detector.predict(validation)
-    distinct_below = np.sum(verdicts.confidences < detector.thresholds())
+    distinct_below = np.sum(verdicts.confidence < detector.thresholds())
     assert verdicts.is_ood.sum() == distinct_below <= 101 // 10 - 1
 
 
@@ -79,7 +79,7 @@ def test_a_check_counts_what_is_kept_of_other_images(trained: nn.Module, validat
     others = stripes(80, seed=31)
     detector = Detector(trained, "energy").calibrate(validation, keep=0.8, per_class=per_class, check=others)
     verdicts, record = detector.predict(others), detector.calibrated
-    groups = [verdicts.labels == label for label in range(3)] if per_class else [np.ones(80, bool)]
+    groups = [verdicts.index == label for label in range(3)] if per_class else [np.ones(80, bool)]
     assert [check.images for check in record.checks] == [group.sum() for group in groups]
     assert [check.kept for check in record.checks] == [np.mean(~verdicts.is_ood[group]) for group in groups]
     for check, threshold in zip(record.checks, record.thresholds, strict=True):
@@ -102,16 +102,16 @@ def test_one_threshold_a_predicted_class(trained: nn.Module, validation: ImageSe
         assert detector.thresholds()[label] == pytest.approx(group[(len(group) + 1) // 5 - 1], rel=1e-5)
     found = detector.predict(noise(30, seed=4))
     taus = detector.thresholds()[found.labels]
-    np.testing.assert_array_equal(found.is_ood, found.confidences < taus)
+    np.testing.assert_array_equal(found.is_ood, found.confidence < taus)
 
 
 def test_a_set_an_array_and_single_images_get_the_same_verdicts(detector: Detector, validation: ImageSet) -> None:
     whole = detector.predict(validation)
     array = detector.predict(validation.pixels[:])
     one = [detector.predict(image) for image in validation.pixels[:5]]
-    np.testing.assert_allclose(array.confidences, whole.confidences)
-    np.testing.assert_allclose([each.confidences[0] for each in one], whole.confidences[:5], rtol=1e-5)
-    assert [each.labels[0] for each in one] == whole.labels[:5].tolist()
+    np.testing.assert_allclose(array.confidence, whole.confidence)
+    np.testing.assert_allclose([each.confidence[0] for each in one], whole.confidence[:5], rtol=1e-5)
+    assert [each.index[0] for each in one] == whole.index[:5].tolist()
 
 
 @pytest.mark.parametrize("shape", [(30, 47), (47, 30), (16, 20), (33, 33)])
@@ -119,13 +119,13 @@ def test_images_of_another_size_are_fitted_as_files_are(detector: Detector, shap
     images = np.random.default_rng(0).integers(0, 256, (4, *shape, 3), dtype=np.uint8)
     fitted = np.stack([fit(Image.fromarray(image), 16) for image in images])
     expected = detector.predict(fitted)
-    np.testing.assert_array_equal(detector.predict(images).confidences, expected.confidences)
+    np.testing.assert_array_equal(detector.predict(images).confidence, expected.confidence)
     if shape[0] == shape[1]:
-        np.testing.assert_array_equal(detector.predict(ImageSet.from_array(images)).confidences, expected.confidences)
+        np.testing.assert_array_equal(detector.predict(ImageSet.from_array(images)).confidence, expected.confidence)
 
 
 def test_the_threshold_can_be_overridden(detector: Detector, trained: nn.Module, validation: ImageSet) -> None:
-    confidences = detector.predict(validation).confidences
+    confidences = detector.predict(validation).confidence
     middle = float(np.median(confidences))
     found = detector.predict(validation, threshold=middle)
     np.testing.assert_array_equal(found.is_ood, confidences < np.float32(middle))
@@ -137,7 +137,7 @@ def test_the_threshold_can_be_overridden(detector: Detector, trained: nn.Module,
 
 def test_a_confidence_that_is_no_number_is_ood(detector: Detector) -> None:
     labels, confidences = np.array([0, 1]), np.array([np.nan, 1.0], np.float32)
-    verdicts = detector.judge(RankedAnswers(labels, confidences, confidences), np.array(0.5, np.float32))
+    verdicts = detector.judge(Predictions(labels, confidences, confidences), np.array(0.5, np.float32))
     assert verdicts.is_ood.tolist() == [True, False]
 
 
@@ -207,9 +207,9 @@ def test_a_detector_shows_itself_in_one_line(trained: nn.Module, validation: Ima
 
 def test_a_detector_moves_as_a_whole(trained: nn.Module, known: ImageSet, validation: ImageSet) -> None:
     detector = Detector(trained, "knn").fit(known).calibrate(validation)
-    before = detector.predict(validation).confidences
+    before = detector.predict(validation).confidence
     assert detector.to("cpu") is detector
-    np.testing.assert_array_equal(detector.predict(validation).confidences, before)
+    np.testing.assert_array_equal(detector.predict(validation).confidence, before)
     moved = Detector(Dots(), "knn").fit(known).to("meta")
     assert {tensor.device.type for tensor in (*moved.net.parameters(), *moved.score.buffers())} == {"meta"}
 

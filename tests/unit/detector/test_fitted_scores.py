@@ -29,11 +29,11 @@ def test_what_is_saved_comes_back_with_equal_confidences(
     detector.save(tmp_path / "d.safetensors")
     loaded = Detector.load(tmp_path / "d.safetensors")
     images = noise(40, seed=3)
-    np.testing.assert_array_equal(loaded.predict(images).confidences, detector.predict(images).confidences)
+    np.testing.assert_array_equal(loaded.predict(images).confidence, detector.predict(images).confidence)
     assert repr(loaded.score) == repr(detector.score) and loaded.calibrated.score == name
     by_hand = scores.get(name).fit(scores.know(trained, known, precision="float32"))
-    expected = scores.ask(trained, images, by_hand, "float32").confidences
-    np.testing.assert_array_equal(detector.predict(images).confidences, expected)
+    expected = scores.ask(trained, images, by_hand, "float32").confidence
+    np.testing.assert_array_equal(detector.predict(images).confidence, expected)
 
 
 def test_settings_are_kept_and_files_are_judged_alike(
@@ -47,7 +47,7 @@ def test_settings_are_kept_and_files_are_judged_alike(
     images = noise(9, seed=4)
     np.save(tmp_path / "x.npy", images.pixels[:])
     rows = np.array([row.confidence for row in loaded.predict_files(tmp_path / "x.npy")])
-    np.testing.assert_allclose(rows, detector.predict(images).confidences, rtol=1e-5)
+    np.testing.assert_allclose(rows, detector.predict(images).confidence, rtol=1e-5)
 
 
 def test_without_a_fit_there_is_no_calibration(trained: nn.Module, validation: ImageSet) -> None:

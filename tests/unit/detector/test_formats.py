@@ -14,14 +14,13 @@ import pytest
 
 from macs.core.errors import MacsError
 from macs.detector import formats
-from macs.detector.counting import Count
 from macs.detector.formats import choose_format, parquet
-from macs.detector.verdicts import Prediction
+from macs.detector.verdicts import Count, Verdict
 
 ROWS = [
-    Prediction("a.png", 2, "cat", 0.75, 0.5, False),
-    Prediction('odd, "name"\n.png', 0, "dog", 0.1, 0.01, True),
-    Prediction("broken.png", reason="Cannot read the image broken.png: it is empty."),
+    Verdict("a.png", 2, "cat", 0.75, 0.5, 0.25, False),
+    Verdict('odd, "name"\n.png', 0, "dog", 0.1, 0.01, is_ood=True),
+    Verdict("broken.png", reason="Cannot read the image broken.png: it is empty."),
 ]
 
 
@@ -29,17 +28,17 @@ def test_csv_is_read_back(tmp_path: Path) -> None:
     formats.formats["csv"].write_file(ROWS, tmp_path / "x.csv")
     with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["path", "label", "class", "confidence", "p_value", "is_ood", "reason"]
-    assert list(rows[0].values()) == ["a.png", "2", "cat", "0.75", "0.5", "false", ""]
+    assert list(rows[0]) == ["path", "index", "class", "confidence", "p_value", "threshold", "is_ood", "reason"]
+    assert list(rows[0].values()) == ["a.png", "2", "cat", "0.75", "0.5", "0.25", "false", ""]
     assert rows[1]["path"] == 'odd, "name"\\x0a.png' and rows[1]["is_ood"] == "true"
-    assert list(rows[2].values()) == ["broken.png", "", "", "", "", "", ROWS[2].reason]
+    assert list(rows[2].values()) == ["broken.png", *[""] * 6, ROWS[2].reason]
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1"])
 def test_no_text_in_csv_is_a_formula_or_steers_a_terminal(text: str) -> None:
     file = io.StringIO()
-    row = Prediction(f"{text}.png", 0, f"{text}\x1b]0;\x07\x9b", -2.5, 0.5, True, reason=text)
-    formats.formats["csv"].write_stream([row, Prediction("a-b=c.png", 0, "'", -1e30, None, False)], file)
+    row = Verdict(f"{text}.png", 0, f"{text}\x1b]0;\x07\x9b", -2.5, 0.5, is_ood=True, reason=text)
+    formats.formats["csv"].write_stream([row, Verdict("a-b=c.png", 0, "'", -1e30, None, is_ood=False)], file)
     written = file.getvalue()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", written) and written.count("\n") == 3
     first, second = csv.DictReader(io.StringIO(written))
@@ -53,8 +52,8 @@ def test_no_text_in_csv_is_a_formula_or_steers_a_terminal(text: str) -> None:
 def test_json_lines_are_read_back(tmp_path: Path) -> None:
     formats.formats["jsonl"].write_file(ROWS, tmp_path / "x.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
-    expected = {"path": "a.png", "label": 2, "class": "cat", "confidence": 0.75, "p_value": 0.5, "is_ood": False}
-    assert rows[0] == expected | {"reason": ""}
+    expected = {"path": "a.png", "index": 2, "class": "cat", "confidence": 0.75, "p_value": 0.5, "threshold": 0.25}
+    assert rows[0] == expected | {"is_ood": False, "reason": ""}
     assert rows[2]["is_ood"] is None and rows[2]["reason"] == ROWS[2].reason
 
 
@@ -64,16 +63,16 @@ def test_parquet_is_read_back_in_groups(tmp_path: Path, monkeypatch: pytest.Monk
     file = pyarrow.parquet.ParquetFile(tmp_path / "x.parquet")
     assert file.num_row_groups == 2
     assert [str(kind) for kind in file.schema_arrow.types] == [
-        *("string", "int64", "string", "float", "float", "bool", "string")
+        *("string", "int64", "string", "float", "float", "float", "bool", "string")
     ]
     assert list(file.read().to_pylist()[1].values()) == [
-        *(ROWS[1].path, 0, "dog", pytest.approx(0.1), pytest.approx(0.01), True, "")
+        *(ROWS[1].path, 0, "dog", pytest.approx(0.1), pytest.approx(0.01), None, True, "")
     ]
 
 
 def test_the_table_has_a_line_a_row_whatever_the_names_hold() -> None:
     file = io.StringIO()
-    formats.formats["table"].write_stream([*ROWS, Prediction("\x1b[31mred.png", 0, "cat", 0.5, None, True)], file)
+    formats.formats["table"].write_stream([*ROWS, Verdict("\x1b[31mred.png", 0, "cat", 0.5, None, is_ood=True)], file)
     lines = file.getvalue().splitlines()
     assert len(lines) == 5
     assert lines[1].split() == ["ID", "0.7500", "0.5000", "cat", "a.png"]
@@ -96,8 +95,8 @@ HOSTILE = [
 @pytest.mark.parametrize("form", ["csv", "jsonl", "table", "parquet"])
 def test_any_path_reason_and_class_can_be_written(tmp_path: Path, form: str, hostile: str) -> None:
     rows = [
-        Prediction(hostile, 0, hostile, 0.5, None, True),
-        Prediction(hostile, reason=f"Cannot read {hostile}."),
+        Verdict(hostile, 0, hostile, 0.5, None, is_ood=True),
+        Verdict(hostile, reason=f"Cannot read {hostile}."),
         ROWS[0],
     ]
     formats.formats[form].write_file(rows, tmp_path / "x")
@@ -122,7 +121,7 @@ def test_any_path_reason_and_class_can_be_written(tmp_path: Path, form: str, hos
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_confidence_that_is_no_number_is_null_in_json(value: float) -> None:
     file = io.StringIO()
-    formats.formats["jsonl"].write_stream([Prediction("x", 0, "cat", value, 0.5, True)], file)
+    formats.formats["jsonl"].write_stream([Verdict("x", 0, "cat", value, 0.5, is_ood=True)], file)
     assert '"confidence": null' in file.getvalue()
 
 
@@ -132,7 +131,7 @@ def test_rows_are_written_as_they_come() -> None:
         file = io.StringIO()
         seen: list[str] = []
 
-        def slow(file: io.StringIO = file, seen: list[str] = seen) -> Iterator[Prediction]:
+        def slow(file: io.StringIO = file, seen: list[str] = seen) -> Iterator[Verdict]:
             for row in ROWS:
                 seen.append(file.getvalue())
                 yield row
@@ -159,9 +158,8 @@ def test_a_format_that_cannot_be_written_is_refused_at_once(monkeypatch: pytest.
 
 
 def test_rows_are_counted_on_their_way() -> None:
-    count, heard = Count(), []
-    assert list(count.through(ROWS, lambda: heard.append(count.rows))) == ROWS
-    assert (count.rows, count.ood, count.failed, heard) == (3, 1, 1, [1, 2, 3])
+    count = Count()
+    assert list(count.through(ROWS)) == ROWS and (count.rows, count.ood, count.failed) == (3, 1, 1)
     assert str(count) == "3 images: 1 ID, 1 OOD, 1 could not be read (its row gives the reason)"
 
 
@@ -181,7 +179,7 @@ def test_a_format_of_the_users_own_is_one_file(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     chosen = choose_format("tabs:write_tsv", tmp_path / "x.tsv", terminal=True)
     chosen.write_file(ROWS[:1], tmp_path / "x.tsv")
-    assert (tmp_path / "x.tsv").read_text() == "a.png\t2\tcat\t0.75\t0.5\tFalse\t\n"
+    assert (tmp_path / "x.tsv").read_text() == "a.png\t2\tcat\t0.75\t0.5\t0.25\tFalse\t\n"
     assert choose_format(None, tmp_path / "x.tsv", terminal=True) is chosen
     monkeypatch.delitem(formats.formats._entries, "tsv")
 

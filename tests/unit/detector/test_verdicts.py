@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
 
-from macs.answers import Answers
+import macs
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.detector import Detector
-from macs.detector.reference import Reference
+from macs.detector.base import check_promise
+from macs.detector.p_values import PValues
 from macs.detector.verdicts import (
-    Prediction,
+    Verdict,
     Verdicts,
     control_false_discoveries,
-    false_discovery_level,
     highest_discovery,
-    predictions,
 )
+from macs.predictions import Predictions
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.sampled_from([0.02, 0.05, 0.1, 0.3, 0.77]))
@@ -46,9 +46,9 @@ def test_no_images_and_no_discoveries() -> None:
 
 
 @pytest.mark.parametrize("fdr", [0.0, 1.0, -0.1, 1.5, math.nan, math.inf])
-def test_a_rate_that_cannot_be_promised_is_refused(fdr: float) -> None:
+def test_a_rate_that_cannot_be_promised_is_refused(detector: Detector, fdr: float) -> None:
     with pytest.raises(MacsError, match="The false discovery rate must be above 0 and below 1"):
-        false_discovery_level(fdr)
+        check_promise(detector.calibrated, None, fdr)
 
 
 def test_the_realised_rate_stays_below_the_level() -> None:
@@ -56,10 +56,10 @@ def test_the_realised_rate_stays_below_the_level() -> None:
     random = np.random.default_rng(0)
     false, found = [], []
     for _ in range(300):
-        calibration = Answers(np.zeros(500, int), random.normal(size=500).astype(np.float32))
-        reference = Reference.of(calibration, 1, per_class=False)
+        calibration = Predictions(np.zeros(500, int), random.normal(size=500).astype(np.float32))
+        reference = PValues.of(calibration, 1, per_class=False)
         values = np.concatenate([random.normal(size=200), random.normal(-4, 1, size=20)]).astype(np.float32)
-        p_values = reference.p_values(Answers(np.zeros(220, int), values))
+        p_values = reference(Predictions(np.zeros(220, int), values))
         is_ood = p_values <= highest_discovery(p_values, 0.2)
         false.append(is_ood[:200].sum() / max(1, is_ood.sum()))
         found.append(is_ood[200:].mean())
@@ -69,10 +69,10 @@ def test_the_realised_rate_stays_below_the_level() -> None:
 
 
 ROWS = [
-    Prediction("a", 0, "cat", 0.9, 0.8, True),
-    Prediction("b", reason="Cannot read b."),
-    Prediction("c\ud800", 1, "dog", math.nan, 0.001, False),
-    Prediction("d", 0, "cat", 0.1, 0.002, False),
+    Verdict("a", 0, "cat", 0.9, 0.8, is_ood=True),
+    Verdict("b", reason="Cannot read b."),
+    Verdict("c\ud800", 1, "dog", math.nan, 0.001, is_ood=False),
+    Verdict("d", 0, "cat", 0.1, 0.002, is_ood=False),
 ]
 
 
@@ -86,7 +86,7 @@ def test_rows_wait_until_all_are_known() -> None:
 def test_leaving_early_ends_the_source() -> None:
     ended = []
 
-    def source() -> Iterator[Prediction]:
+    def source() -> Iterator[Verdict]:
         try:
             yield from ROWS
         finally:
@@ -101,10 +101,17 @@ def test_leaving_early_ends_the_source() -> None:
 
 def test_a_row_has_the_fewest_digits_of_a_float32_and_no_p_value_that_is_none() -> None:
     confidences, p_values = np.array([0.1, 0.7], np.float32), np.array([np.nan, 1 / 3], np.float32)
-    verdicts = Verdicts(np.array([1, 0]), confidences, p_values, np.array([True, False]), ("cat", "dog"))
-    assert list(predictions(["x", "y"], verdicts)) == [
-        Prediction("x", 1, "dog", 0.1, None, True),
-        Prediction("y", 0, "cat", 0.7, 0.33333334, False),
+    verdicts = Verdicts(
+        np.array([1, 0]),
+        confidences,
+        p_values,
+        is_ood=np.array([True, False]),
+        classes=("cat", "dog"),
+        threshold=np.array([0.2, np.nan], np.float32),
+    )
+    assert list(verdicts.rows(["x", "y"])) == [
+        Verdict("x", 1, "dog", 0.1, None, 0.2, True),
+        Verdict("y", 0, "cat", 0.7, 0.33333334, None, False),
     ]
 
 
@@ -116,10 +123,10 @@ def test_a_frame_has_one_row_per_image_and_the_names_of_every_other_format(
     frame = verdicts.to_frame()
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame) == ["index", "class", "confidence", "p_value", "threshold", "is_ood", "reason"]
-    assert frame["index"].tolist() == list(range(100)) and frame["class"].tolist() == verdicts.names
+    assert frame["index"].tolist() == verdicts.index.tolist() and frame["class"].tolist() == verdicts.class_
     for column, values in {
-        "confidence": verdicts.confidences,
-        "p_value": verdicts.p_values,
+        "confidence": verdicts.confidence,
+        "p_value": verdicts.p_value,
         "is_ood": verdicts.is_ood,
     }.items():
         np.testing.assert_array_equal(frame[column], values)
@@ -130,3 +137,17 @@ def test_a_frame_has_one_row_per_image_and_the_names_of_every_other_format(
     monkeypatch.setattr("macs.detector.verdicts.find_spec", lambda _: None)
     with pytest.raises(MacsError, match=r"^to_frame needs pandas, which is not installed: pip install pandas\.$"):
         verdicts.to_frame()
+
+
+def test_former_names_give_the_same_values_with_a_warning(detector: Detector, validation: ImageSet) -> None:
+    verdicts = detector.predict(validation)
+    former = {"predictions": "index", "labels": "index", "names": "class_", "confidences": "confidence"}
+    for old, new in (former | {"p_values": "p_value", "thresholds": "threshold"}).items():
+        with pytest.warns(DeprecationWarning, match=f"Verdicts.{old} is now called {new}"):
+            assert list(getattr(verdicts, old)) == list(getattr(verdicts, new))
+    row = next(verdicts.rows(["a.png"]))
+    for old, new in {"label": "index", "name": "class_"}.items():
+        with pytest.warns(DeprecationWarning, match=f"Verdict.{old} is now called {new}"):
+            assert getattr(row, old) == getattr(row, new)
+    with pytest.warns(DeprecationWarning, match="is now called Predictions"):
+        assert macs.scores.Answers is Predictions

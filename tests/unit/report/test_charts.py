@@ -36,7 +36,7 @@ SPEC = TrainingSpec(
 def judged(title: str, confidences: Sequence[float] | np.ndarray) -> Judged:
     count = len(confidences)
     images = ImageSet.from_array(np.zeros((count, 4, 4, 3), np.uint8), name=title)
-    return Judged(np.zeros(count, np.int64), np.asarray(confidences, np.float32), title, images)
+    return Judged(np.zeros(count, np.int64), np.asarray(confidences, np.float32), title=title, images=images)
 
 
 def points(drawn: str) -> np.ndarray:

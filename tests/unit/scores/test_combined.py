@@ -195,7 +195,7 @@ def test_evaluation_holds_out_what_it_is_given_or_training_images(known_test: An
         for part in parts
     )
     fitted = scores.get("msp+vim").fit(scores.know(net, train, val, precision="float32"))
-    found = scores.ask(net, noise(30, seed=4), fitted, "float32").confidences
+    found = scores.ask(net, noise(30, seed=4), fitted, "float32").confidence
     assert found == pytest.approx(np.asarray(total) / 2, rel=1e-3, abs=1e-4)
 
     without = macs.evaluation.evaluate_scores(net, known_test, sets, ["msp+vim", "knn"], train=train)

@@ -158,6 +158,6 @@ def test_a_loader_and_a_tensor_fit_and_ask_a_score_as_their_image_set_does() -> 
         assert torch.equal(getattr(by_set, name), getattr(by_loader, name))
     assert by_loader.held_out is not None and len(by_loader.held_out) == 40
     fitted = scores.get("mahalanobis").fit(by_loader)
-    expected = scores.ask(net, train, fitted).confidences
+    expected = scores.ask(net, train, fitted).confidence
     for form in (x, loader, train.pixels[:], list(x)):
-        assert (scores.ask(net, form, fitted).confidences == expected).all()
+        assert (scores.ask(net, form, fitted).confidence == expected).all()

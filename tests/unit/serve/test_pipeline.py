@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
-from macs.detector.verdicts import RankedAnswers
+from macs.predictions import Predictions
 from macs.serve.loaded_detector import DetectorFile, LoadedDetector
 from macs.serve.pipeline import Outcome, Overloaded, Pipeline
 from tiny import noise
@@ -25,7 +25,7 @@ class Passes:
         self.sizes: list[int] = []
         self.loaded: list[LoadedDetector] = []
 
-    def on_batch(self, loaded: LoadedDetector, answers: RankedAnswers, seconds: float, waits: Sequence[float]) -> None:
+    def on_batch(self, loaded: LoadedDetector, answers: Predictions, seconds: float, waits: Sequence[float]) -> None:
         assert seconds > 0 and len(waits) == len(answers)
         self.sizes.append(len(answers))
         self.loaded.append(loaded)
@@ -45,7 +45,7 @@ def reads(count: int, start: int = 0) -> list[Callable[[LoadedDetector], NDArray
 
 
 def confidences(outcomes: list[Outcome]) -> list[float]:
-    return [float(outcome.answers.confidences[outcome.row]) for outcome in outcomes]
+    return [float(outcome.answers.confidence[outcome.row]) for outcome in outcomes]
 
 
 def run(work: Callable[[Pipeline], Coroutine[Any, Any, Any]], passes: Passes, **changes: Any) -> Any:

@@ -1,7 +1,7 @@
 """Output formats for rows of verdicts, which are written as they come: one file per format.
 
     @output_format("tsv", suffix=".tsv")
-    def write_tsv(rows: Iterable[Prediction], file: TextIO) -> None: ...
+    def write_tsv(rows: Iterable[Verdict], file: TextIO) -> None: ...
 
 The function of a text format gets an open file; that of a `binary` format gets the path of the file to write. A new
 format is one new file here, or anywhere on your path as `--format mine:write_tsv`.
@@ -11,16 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from macs.core.errors import MacsError
 from macs.core.registry import Registry, users_code
 from macs.core.text import whole
-
-if TYPE_CHECKING:
-    from macs.detector.verdicts import Prediction
-
-COLUMNS = ("path", "label", "class", "confidence", "p_value", "is_ood", "reason")
+from macs.detector.verdicts import Verdict
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class OutputFormat:
         if self.needs and find_spec(self.needs) is None:
             raise MacsError(f"The format {self.name} needs {self.needs}: pip install 'macs-ood[{self.name}]'.")
 
-    def write_stream(self, rows: "Iterable[Prediction]", file: TextIO) -> None:
+    def write_stream(self, rows: Iterable[Verdict], file: TextIO) -> None:
         """Write all rows to an open text file, perhaps standard output."""
         if self.write.__module__.startswith("macs."):
             self.write(rows, file)
@@ -52,7 +48,7 @@ class OutputFormat:
             with users_code(f"The output format {self.name} failed"):
                 self.write(rows, file)
 
-    def write_file(self, rows: "Iterable[Prediction]", path: Path) -> None:
+    def write_file(self, rows: Iterable[Verdict], path: Path) -> None:
         """Write all rows to a file."""
         if self.binary:
             self.write(rows, path)
@@ -91,6 +87,6 @@ def choose_format(wanted: str | None, out: Path | None, terminal: bool) -> Outpu
     return chosen
 
 
-def values_of(row: "Prediction") -> list[Any]:
+def values_of(row: Verdict) -> list[Any]:
     """The fields of a row, with characters escaped that UTF-8 cannot encode."""
     return [whole(value) if isinstance(value, str) else value for value in astuple(row)]

@@ -4,17 +4,15 @@ import csv
 import json
 from collections.abc import Iterable
 from dataclasses import astuple
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from macs.core.text import csv_cell
-from macs.detector.formats import COLUMNS, output_format
-
-if TYPE_CHECKING:
-    from macs.detector.verdicts import Prediction
+from macs.detector.formats import output_format
+from macs.detector.verdicts import COLUMNS, Verdict
 
 
 @output_format("csv", suffix=".csv")
-def write_csv(rows: "Iterable[Prediction]", file: TextIO) -> None:
+def write_csv(rows: Iterable[Verdict], file: TextIO) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:

@@ -3,16 +3,14 @@
 import json
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from macs.detector.formats import COLUMNS, output_format, values_of
-
-if TYPE_CHECKING:
-    from macs.detector.verdicts import Prediction
+from macs.detector.formats import output_format, values_of
+from macs.detector.verdicts import COLUMNS, Verdict
 
 
 @output_format("jsonl", suffix=".jsonl")
-def write_json_lines(rows: "Iterable[Prediction]", file: TextIO) -> None:
+def write_json_lines(rows: Iterable[Verdict], file: TextIO) -> None:
     for row in rows:
         values = dict(zip(COLUMNS, values_of(row), strict=True))
         if row.confidence is not None and not math.isfinite(row.confidence):  # JSON has no infinity and no NaN

@@ -2,23 +2,20 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from macs.data.image_files import in_batches
-from macs.detector.formats import COLUMNS, output_format, values_of
-
-if TYPE_CHECKING:
-    from macs.detector.verdicts import Prediction
+from macs.detector.formats import output_format, values_of
+from macs.detector.verdicts import COLUMNS, Verdict
 
 ROW_GROUP = 10_000  # rows that are in memory at a time
 
 
 @output_format("parquet", suffix=".parquet", binary=True, needs="pyarrow")
-def write_parquet(rows: "Iterable[Prediction]", path: Path) -> None:
+def write_parquet(rows: Iterable[Verdict], path: Path) -> None:
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
-    types = (pa.string(), pa.int64(), pa.string(), pa.float32(), pa.float32(), pa.bool_(), pa.string())
+    types = (pa.string(), pa.int64(), pa.string(), *[pa.float32()] * 3, pa.bool_(), pa.string())
     schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
     with ParquetWriter(path, schema) as writer:
         for batch in in_batches(rows, ROW_GROUP):

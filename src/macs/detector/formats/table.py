@@ -1,17 +1,15 @@
 """A table for people, in columns of fixed width; the path comes last, since its width is not known in advance."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from macs.core.text import printable
 from macs.detector.formats import output_format
-
-if TYPE_CHECKING:
-    from macs.detector.verdicts import Prediction
+from macs.detector.verdicts import Verdict
 
 
 @output_format("table", suffix=".txt")
-def write_table(rows: "Iterable[Prediction]", file: TextIO) -> None:
+def write_table(rows: Iterable[Verdict], file: TextIO) -> None:
     print(f"{'verdict':8} {'confidence':>10} {'p-value':>8}  {'class':20} path", file=file)
     for row in rows:
         if row.is_ood is None:
@@ -19,5 +17,5 @@ def write_table(rows: "Iterable[Prediction]", file: TextIO) -> None:
         else:
             p_value = "-" if row.p_value is None else f"{row.p_value:.4f}"
             verdict = "OOD" if row.is_ood else "ID"
-            line = f"{verdict:8} {row.confidence:>10.4f} {p_value:>8}  {row.name:20} {row.path}"
+            line = f"{verdict:8} {row.confidence:>10.4f} {p_value:>8}  {row.class_:20} {row.path}"
         print(printable(line), file=file)

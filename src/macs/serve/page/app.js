@@ -406,7 +406,7 @@ async function halves(chosen) {
 }
 
 function receive(result, answer) {
-  if (answer.error !== undefined) return fail(result, answer.error);
+  if (answer.reason !== undefined) return fail(result, answer.reason);
   Object.assign(result, { state: "answered", answer });
 }
 
@@ -434,7 +434,7 @@ function csv() {
     const safe = formula ? "'" + text : text;
     return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   };
-  const rows = [["path", "label", "class", "confidence", "p_value", "threshold", "is_ood", "reason"]];
+  const rows = [["path", "index", "class", "confidence", "p_value", "threshold", "is_ood", "reason"]];
   for (const result of results) {
     const { answer, name, state, reason } = result;
     if (state === "answered") {

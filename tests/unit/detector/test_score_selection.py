@@ -20,7 +20,17 @@ from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet, synthetic_ood
 from macs.data.synthetic_ood import shuffled, unknowns_for
 from macs.detector import Detector
-from macs.detector.choosing import ENOUGH, SUMS, Pair, best, candidate_names, cost, equivalent, mean_ranks, microseconds
+from macs.detector.score_selection import (
+    ENOUGH,
+    SUMS,
+    Pair,
+    best,
+    candidate_names,
+    cost,
+    equivalent,
+    mean_ranks,
+    microseconds,
+)
 from macs.inference import Outputs
 from macs.metrics import OODMetrics, ood_metrics
 from macs.scores import Score
@@ -153,8 +163,8 @@ def test_the_record_agrees_with_each_score_alone(
     known_images = scores.know(trained, known, validation, precision="float32")
     for name in ("msp", "vim", "energy+knn"):
         score = scores.get(name).fit(known_images)
-        here = scores.ask(trained, validation, score, "float32").confidences
-        there = scores.ask(trained, noise(60, seed=21), score, "float32").confidences
+        here = scores.ask(trained, validation, score, "float32").confidence
+        there = scores.ask(trained, noise(60, seed=21), score, "float32").confidence
         above = (there[:, None] < here).mean() + (there[:, None] == here).mean() / 2
         assert record.candidates[name].auroc["outliers"] == pytest.approx(above)
         passing = (there >= np.sort(here)[len(here) - int(np.ceil(0.95 * len(here)))]).mean()
@@ -183,7 +193,7 @@ def test_the_record_travels_with_the_detector(chosen: Any, tmp_path: Path) -> No
     older = forged(tmp_path / "d.safetensors", tmp_path / "old.safetensors", without_keys=["choice"])
     assert Detector.load(older).choice is None
     wrong = forged(tmp_path / "d.safetensors", tmp_path / "wrong.safetensors", choice={"score": 3})
-    with pytest.raises(MacsError, match="label that macs did not write: A Choice needs the setting data"):
+    with pytest.raises(MacsError, match="metadata that macs did not write: A Choice needs the setting data"):
         Detector.load(wrong)
 
 

@@ -11,30 +11,32 @@ p-values. Per class, an image is ranked among the calibration images that were p
 Vovk, Gammerman, Shafer: Algorithmic Learning in a Random World, 2005.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.answers import Answers
+from macs.predictions import Predictions
 
 MOST = 10_000  # confidences kept: 40 kB in the file, and p-values in steps of 0.0001
 
 
 @dataclass(frozen=True, eq=False)
-class Reference:
-    """Calibration confidences, ascending within each group: one group for all images, or one per predicted class."""
+class PValues:
+    """Calibration confidences, ascending within each group: one group for all images, or one per predicted class.
+
+    An instance is called with predictions and returns their p-values.
+    """
 
     confidences: NDArray[np.float32]
     counts: NDArray[np.int64]  # images in each group
 
     @classmethod
-    def of(cls, answers: Answers, classes: int, per_class: bool, seed: int = 0) -> "Reference":
-        """The confidences of calibration images; if there are more than MOST, a random draw of them."""
-        chosen = np.random.default_rng(seed).permutation(len(answers))[:MOST]
-        confidences = answers.confidences[chosen].astype(np.float32)
-        groups = answers.predictions[chosen] if per_class else np.zeros(len(chosen), np.int64)
+    def of(cls, predictions: Predictions, classes: int, per_class: bool, seed: int = 0) -> "PValues":
+        """Keep the confidences of calibration images; if there are more than MOST, a random draw of them."""
+        chosen = np.random.default_rng(seed).permutation(len(predictions))[:MOST]
+        confidences = predictions.confidence[chosen].astype(np.float32)
+        groups = predictions.index[chosen] if per_class else np.zeros(len(chosen), np.int64)
         order = np.lexsort((confidences, groups))
         return cls(confidences[order], np.bincount(groups, minlength=classes if per_class else 1))
 
@@ -42,16 +44,14 @@ class Reference:
     def sizes(self) -> tuple[int, ...]:
         return tuple(self.counts.tolist())
 
-    def p_values(self, answers: Answers) -> NDArray[np.float32]:
-        """One p-value per image; a confidence that is NaN ranks below all others."""
-        result = np.empty(len(answers), np.float32)
-        for label, group in enumerate(self._groups()):
-            members = answers.predictions == label if len(self.counts) > 1 else np.ones(len(answers), bool)
-            confidences = answers.confidences[members]
+    def __call__(self, predictions: Predictions) -> NDArray[np.float32]:
+        """Return one p-value per image; a confidence that is NaN ranks below all others."""
+        result = np.empty(len(predictions), np.float32)
+        ends = np.cumsum(self.counts)
+        for index, (count, end) in enumerate(zip(self.counts, ends, strict=True)):
+            group = self.confidences[end - count : end]
+            members = predictions.index == index if len(self.counts) > 1 else np.ones(len(predictions), bool)
+            confidences = predictions.confidence[members]
             below = np.where(np.isnan(confidences), 0, np.searchsorted(group, confidences, side="right"))
             result[members] = (1 + below).astype(np.float32) / np.float32(1 + len(group))
         return result
-
-    def _groups(self) -> Iterator[NDArray[np.float32]]:
-        ends = np.cumsum(self.counts)
-        return (self.confidences[end - count : end] for count, end in zip(self.counts, ends, strict=True))

@@ -1,4 +1,7 @@
-"""Judge: the part of a detector that does not depend on whether PyTorch or ONNX Runtime computes its network."""
+"""BaseDetector: the part of a detector that does not depend on whether PyTorch or ONNX Runtime computes its network.
+
+It judges images in memory, and any number of files in bounded memory: threads decode slightly ahead of the network.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -7,41 +10,36 @@ from dataclasses import replace
 from fractions import Fraction
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.answers import joined
 from macs.core.console import timed
 from macs.core.errors import MacsError
+from macs.core.settings import Span
 from macs.data.compatibility import same_classes, warn_of_guessing
 from macs.data.conversion import is_loader, loaded_sets, require_order, to_images, to_sets
+from macs.data.image_files import in_batches
 from macs.data.imageset import ImageSet
-from macs.data.prefetch import batches_of
+from macs.data.prefetch import DECODERS, batch_at, batches_of, map_ahead
 from macs.data.preparation import Preparation
 from macs.detector.calibration import Calibration, images_to_resolve
-from macs.detector.verdicts import (
-    RankedAnswers,
-    Verdicts,
-    control_false_discoveries,
-    false_discovery_level,
-    highest_discovery,
-)
+from macs.detector.paths import Item, find_images
+from macs.detector.verdicts import Verdict, Verdicts, control_false_discoveries, highest_discovery
 from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.protocol import Protocol
 from macs.evaluation.results import Evaluation
 from macs.metrics import FprRule
-
-if TYPE_CHECKING:
-    from macs.detector.verdicts import Prediction
+from macs.predictions import Predictions, joined
 
 log = logging.getLogger(__name__)
 Images = ImageSet | NDArray[np.uint8] | Any  # in any of the forms that `predict` lists
-Ask = Callable[[NDArray[np.uint8]], RankedAnswers]  # raw pixels N x size x size x 3 -> one answer per image
+Ask = Callable[[NDArray[np.uint8]], Predictions]  # raw pixels N x size x size x 3 -> one prediction per image
+AHEAD = 2  # batches that are decoded in advance
 
 
-class Judge:
+class BaseDetector:
     """Verdicts on images from a calibrated network; a subclass defines `asking`, which runs that network."""
 
     classes: tuple[str, ...]
@@ -100,7 +98,7 @@ class Judge:
         >>> net = macs.nets.build("wrn-10-1", classes=8)
         >>> detector = macs.Detector(net).calibrate(macs.data.load("digits", "val"))
         >>> verdicts = detector.predict(macs.data.load("digits-textures", "test"))
-        >>> verdicts.is_ood.shape == verdicts.p_values.shape == (len(verdicts),)
+        >>> verdicts.is_ood.shape == verdicts.p_value.shape == (len(verdicts),)
         True
         """
         tau = self.thresholds(threshold)
@@ -108,25 +106,56 @@ class Judge:
         verdicts = self.judge(self._ask_sets(*self._sets(images), progress), tau)
         if fdr is None:
             return verdicts
-        is_ood = verdicts.p_values <= highest_discovery(verdicts.p_values, fdr)
-        return replace(verdicts, is_ood=is_ood, thresholds=None)
+        is_ood = verdicts.p_value <= highest_discovery(verdicts.p_value, fdr)
+        return replace(verdicts, is_ood=is_ood, threshold=np.full_like(verdicts.threshold, np.nan))
 
     def __call__(self, images: Images) -> Verdicts:
         """Judge images, as `predict` does."""
         return self.predict(images)
 
     def predict_files(
-        self, paths: str | Path | Iterable[str | Path], *, threshold: float | None = None, fdr: float | None = None
-    ) -> "Iterator[Prediction]":
-        """One row per image in files, folders, globs and .npy files; memory does not grow with their number.
+        self,
+        paths: str | Path | Iterable[str | Path],
+        *,
+        threshold: float | None = None,
+        fdr: float | None = None,
+        on_row: Callable[[Verdict], Any] = lambda row: None,
+    ) -> Iterator[Verdict]:
+        """Judge the images in files, folders, globs and .npy files; memory does not grow with their number.
 
-        Rows come as they are computed. With `fdr` they come at the end, since it judges all images together.
+        Rows come as they are computed. With `fdr` they come at the end, since it judges all images together; `on_row`
+        is called with each row as it is computed.
         """
-        from macs.detector.stream import predict_files
-
+        if not isinstance(paths, str | Path | Iterable):
+            raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
         check_promise(self.calibrated, threshold, fdr)
-        rows = predict_files(self, paths, threshold)
+        rows = self.predict_items(find_images(paths), threshold, on_row)
         return rows if fdr is None else control_false_discoveries(rows, fdr)
+
+    def predict_items(
+        self,
+        items: Iterable[Item],
+        threshold: float | None = None,
+        on_row: Callable[[Verdict], Any] = lambda row: None,
+    ) -> Iterator[Verdict]:
+        """Return one row per image, in order; a mistake in the threshold is raised before the first row."""
+        return self._rows(items, self.thresholds(threshold), on_row)
+
+    def _rows(
+        self, items: Iterable[Item], thresholds: NDArray[np.float32], on_row: Callable[[Verdict], Any]
+    ) -> Iterator[Verdict]:
+        log.info("%d threads decode pictures", DECODERS.workers)
+        with self.asking() as ask:
+            for batch in in_batches(decoded(items, self.preparation), batch_at(self.size)):
+                pixels = [picture.pixels for picture in batch if picture.pixels is not None]
+                rows: Iterator[Verdict] = iter(())
+                if pixels:
+                    names = (picture.name for picture in batch if picture.pixels is not None)
+                    rows = self.judge(ask(np.stack(pixels)), thresholds).rows(names)
+                for picture in batch:
+                    row = next(rows) if picture.pixels is not None else Verdict(picture.name, reason=picture.reason)
+                    on_row(row)
+                    yield row
 
     def evaluate(
         self,
@@ -168,9 +197,9 @@ class Judge:
         ood = to_sets(ood, "OOD sets", self.preparation)
         self.check_fit(test, ood)
         known, *unknown = (self.ask(images.resized(self.preparation), progress) for images in (test, *ood.values()))
-        confidences = {name: answers.confidences for name, answers in zip(ood, unknown, strict=True)}
-        correct = known.predictions == test.labels
-        result = measure(test.name, correct, known.confidences, confidences, self.calibrated.score, protocol)
+        confidences = {name: answers.confidence for name, answers in zip(ood, unknown, strict=True)}
+        correct = known.index == test.labels
+        result = measure(test.name, correct, known.confidence, confidences, self.calibrated.score, protocol)
         warn_of_guessing(result.accuracy, len(test.classes), test.name)
         return result
 
@@ -188,17 +217,18 @@ class Judge:
             raise MacsError(f"The threshold must be a number, not {override}.")
         return np.full_like(values, override)
 
-    def judge(self, answers: RankedAnswers, thresholds: NDArray[np.float32]) -> Verdicts:
+    def judge(self, predictions: Predictions, thresholds: NDArray[np.float32]) -> Verdicts:
         """confidence >= tau is ID (MaCS paper, Eq. 2); in this form, a confidence that is NaN is OOD."""
-        tau = thresholds[answers.predictions] if thresholds.ndim else np.full(len(answers), thresholds, np.float32)
-        is_ood = ~(answers.confidences >= tau)
-        return Verdicts(answers.predictions, answers.confidences, answers.p_values, is_ood, self.classes, tau)
+        index, confidence = predictions.index, predictions.confidence
+        tau = thresholds[index] if thresholds.ndim else np.full(len(index), thresholds, np.float32)
+        is_ood = ~(confidence >= tau)
+        return Verdicts(index, confidence, predictions.p_value, is_ood=is_ood, classes=self.classes, threshold=tau)
 
-    def ask(self, images: ImageSet, progress: bool = False) -> RankedAnswers:
-        """The answers for a set of images that have the network's size, from one pass."""
+    def ask(self, images: ImageSet, progress: bool = False) -> Predictions:
+        """Return the predictions for a set of images that have the network's size, from one pass."""
         return self._ask_sets([images], images.name, progress)
 
-    def _ask_sets(self, sets: Iterable[ImageSet], name: str, progress: bool) -> RankedAnswers:
+    def _ask_sets(self, sets: Iterable[ImageSet], name: str, progress: bool) -> Predictions:
         with timed(log, f"judging {name}"), self.asking() as ask:
             answers = [ask(batch) for images in sets for batch in batches_of(images, progress=progress)]
         if not answers:
@@ -215,15 +245,33 @@ class Judge:
         return (each.resized(self.preparation) for each in sets), "the DataLoader"
 
 
+class Picture(NamedTuple):
+    """An image file's pixels, or the reason why it cannot be read."""
+
+    name: str
+    pixels: NDArray[np.uint8] | None
+    reason: str = ""
+
+
+def decoded(items: Iterable[Item], preparation: Preparation) -> Iterator[Picture]:
+    """Yield the images in order; each is decoded as its own task, so that large ones use every core."""
+
+    def decode(item: Item) -> Picture:
+        try:
+            return Picture(item.name, item.read(preparation))
+        except MacsError as error:
+            return Picture(item.name, None, str(error))
+
+    return map_ahead(decode, items, threads=DECODERS.workers, ahead=AHEAD * batch_at(preparation.size))
+
+
 def check_promise(record: Calibration, threshold: float | None, fdr: float | None) -> None:
     """Refuse a false discovery rate that this calibration cannot promise, or one together with a threshold."""
     if fdr is None:
         return
-    false_discovery_level(fdr)
+    Span(0, 1, open="both").hold("The false discovery rate", fdr)
     if threshold is not None:
         raise MacsError("A threshold and a false discovery rate are two ways to decide; give one of them.")
-    if not record.ranked:
-        raise MacsError("This detector was saved without its calibration confidences; calibrate again for p-values.")
     if (fewest := min(record.ranked)) < (needed := images_to_resolve(Fraction(str(fdr)))):
         where = " predicted as each class" if record.per_class else ""
         raise MacsError(

@@ -13,7 +13,7 @@ from PIL import Image
 
 from macs.core.errors import MacsError
 from macs.data.preparation import Preparation
-from macs.detector import Detector, stream
+from macs.detector import Detector, base
 from macs.detector.paths import Item
 from tiny import noise, stripes
 
@@ -43,7 +43,7 @@ def test_every_file_gets_a_row_and_broken_ones_a_reason(detector: Detector, file
     failed = {name for name, row in rows.items() if row.is_ood is None}
     assert failed == {"b-truncated.png", "c-zero.jpg", "d-text.png", "e-bomb.png"}
     for name in failed:
-        assert name in rows[name].reason and rows[name].label is rows[name].confidence is None
+        assert name in rows[name].reason and rows[name].index is rows[name].confidence is None
     assert all(row.reason == "" for name, row in rows.items() if name not in failed)
 
 
@@ -53,17 +53,17 @@ def test_rows_are_what_predict_says_of_the_same_images(detector: Detector, tmp_p
         Image.fromarray(pixels).save(tmp_path / f"{i:03}.png")
     rows = list(detector.predict_files([tmp_path]))
     expected = detector.predict(images)
-    assert [row.label for row in rows] == expected.labels.tolist()
-    assert [row.name for row in rows] == expected.names
-    np.testing.assert_allclose(np.array([row.confidence for row in rows]), expected.confidences, rtol=1e-5)
-    near = np.abs(expected.confidences - detector.thresholds()) < 1e-5
+    assert [row.index for row in rows] == expected.index.tolist()
+    assert [row.class_ for row in rows] == expected.class_
+    np.testing.assert_allclose(np.array([row.confidence for row in rows]), expected.confidence, rtol=1e-5)
+    near = np.abs(expected.confidence - detector.thresholds()) < 1e-5
     assert ((np.array([row.is_ood for row in rows]) == expected.is_ood) | near).all()
 
 
 def test_confidences_are_written_with_the_digits_of_a_float32(detector: Detector, files: Path) -> None:
     (row,) = detector.predict_files([files / "a0.png"])
     assert row.confidence is not None and len(str(row.confidence)) <= 12
-    assert np.float32(row.confidence) == detector.predict(np.asarray(Image.open(files / "a0.png"))).confidences[0]
+    assert np.float32(row.confidence) == detector.predict(np.asarray(Image.open(files / "a0.png"))).confidence[0]
 
 
 def test_the_threshold_can_be_overridden(detector: Detector, files: Path) -> None:
@@ -101,7 +101,7 @@ def test_ten_times_the_images_take_no_more_memory(dots: Detector, monkeypatch: p
         return np.zeros((preparation.size, preparation.size, 3), np.uint8)
 
     def peak(count: int) -> int:
-        monkeypatch.setattr(stream, "find_images", lambda paths: (Item(str(i), read) for i in range(count)))
+        monkeypatch.setattr(base, "find_images", lambda paths: (Item(str(i), read) for i in range(count)))
         tracemalloc.start()
         assert sum(1 for _ in dots.predict_files([])) == count
         _, highest = tracemalloc.get_traced_memory()

@@ -29,8 +29,8 @@ def test_a_sum_is_saved_loaded_and_exported_as_one_score(
     detector.save(tmp_path / "d.safetensors")
     loaded = Detector.load(tmp_path / "d.safetensors")
     images = noise(40, seed=3)
-    expected = detector.predict(images).confidences
-    np.testing.assert_array_equal(loaded.predict(images).confidences, expected)
+    expected = detector.predict(images).confidence
+    np.testing.assert_array_equal(loaded.predict(images).confidence, expected)
     assert loaded.calibrated.score == name and int(loaded.score.images) == 100
     detector.export(tmp_path / "d.onnx")
     (found,) = session((tmp_path / "d.onnx").read_bytes()).run(["confidence"], {"images": images.pixels[:]})

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from macs.core.errors import MacsError
 from macs.data import ImageSet, Preparation, load
 from macs.detector import Detector
-from macs.detector.judge import Judge
+from macs.detector.base import BaseDetector
 from macs.evaluation import evaluate
 from tiny import classifier, noise
 
@@ -21,10 +21,10 @@ from tiny import classifier, noise
 def test_verdicts_by_p_values_are_those_of_the_ranks(detector: Detector, validation: ImageSet) -> None:
     images = noise(30, seed=5)
     verdicts = detector.predict(images, fdr=0.4)
-    calibrated = detector.predict(validation).confidences
+    calibrated = detector.predict(validation).confidence
     n = len(calibrated)
-    p_values = np.array([(1 + (calibrated <= c).sum()) / (n + 1) for c in verdicts.confidences])
-    np.testing.assert_allclose(verdicts.p_values, p_values, rtol=1e-6)
+    p_values = np.array([(1 + (calibrated <= c).sum()) / (n + 1) for c in verdicts.confidence])
+    np.testing.assert_allclose(verdicts.p_value, p_values, rtol=1e-6)
     ascending = np.sort(p_values)
     reached = [p for i, p in enumerate(ascending, 1) if p <= 0.4 * i / 30 + 1e-9]
     np.testing.assert_array_equal(verdicts.is_ood, p_values <= max(reached, default=-1) + 1e-9)
@@ -36,7 +36,7 @@ def test_an_image_below_the_threshold_has_a_p_value_of_at_most_what_is_lost(
 ) -> None:
     verdicts = detector.predict(noise(200, seed=6))
     (threshold,) = detector.calibrated.thresholds
-    np.testing.assert_array_equal(verdicts.is_ood, verdicts.p_values <= (threshold.rank + 0.5) / (threshold.images + 1))
+    np.testing.assert_array_equal(verdicts.is_ood, verdicts.p_value <= (threshold.rank + 0.5) / (threshold.images + 1))
 
 
 def test_a_rate_below_the_resolution_of_the_calibration_is_refused(detector: Detector) -> None:
@@ -50,8 +50,8 @@ def test_a_rate_below_the_resolution_of_the_calibration_is_refused(detector: Det
 
 
 def test_a_subclass_says_how_to_ask() -> None:
-    with pytest.raises(NotImplementedError, match="Judge does not define `asking`"):
-        Judge().asking()
+    with pytest.raises(NotImplementedError, match="BaseDetector does not define `asking`"):
+        BaseDetector().asking()
 
 
 PREPARATION = Preparation(24, 28, "bicubic")
@@ -136,13 +136,13 @@ def test_the_same_files_get_the_same_verdicts_in_every_form(
         found = of_photographs.predict(images)
         chosen = [int(name[0]) for name in images.files] if form == "part" else slice(None)
         np.testing.assert_array_equal(found.is_ood, expected.is_ood[chosen], form)
-        np.testing.assert_allclose(found.confidences, expected.confidences[chosen], rtol=1e-5, err_msg=form)
+        np.testing.assert_allclose(found.confidence, expected.confidence[chosen], rtol=1e-5, err_msg=form)
     for i, (file, picture) in enumerate(zip(files, pictures, strict=True)):
         for one in (file, str(file), picture):
-            assert of_photographs.predict(one).confidences == pytest.approx(expected.confidences[i], rel=1e-5)
+            assert of_photographs.predict(one).confidence == pytest.approx(expected.confidence[i], rel=1e-5)
     for source in (photographs, tmp_path / "pixels.npy"):
         rows = [row.confidence for row in of_photographs.predict_files(source)]
-        np.testing.assert_allclose(rows, expected.confidences, rtol=1e-5)
+        np.testing.assert_allclose(rows, expected.confidence, rtol=1e-5)
 
 
 def test_a_detector_is_calibrated_and_measured_in_its_own_preparation(
@@ -153,7 +153,7 @@ def test_a_detector_is_calibrated_and_measured_in_its_own_preparation(
     again = Detector(of_photographs.net, "energy").calibrate(prepared, keep=0.5)
     assert again.calibrated == of_photographs.calibrated
     fitted = [Detector(of_photographs.net, "knn").fit(images.subset([2, 3, 4])) for images in (prepared, read)]
-    one, other = (detector.calibrate(read, keep=0.5).predict(photographs).confidences for detector in fitted)
+    one, other = (detector.calibrate(read, keep=0.5).predict(photographs).confidence for detector in fitted)
     np.testing.assert_array_equal(one, other)
     labelled = [replace(images, labels=np.arange(6) % 3, classes=tuple("abc")) for images in (prepared, read)]
     for score in ("msp", "knn"):

@@ -166,7 +166,7 @@ def choose(
     known_answers, *unknown_answers = answers
     measured = {
         name: {
-            kind: ood_metrics(known_answers[name].confidences, by_score[name].confidences)
+            kind: ood_metrics(known_answers[name].confidence, by_score[name].confidence)
             for kind, by_score in zip(kinds, unknown_answers, strict=True)
         }
         for name in fitted
@@ -182,8 +182,8 @@ def choose(
         ranks,
         costs,
         lambda name, other: equivalent(
-            (known_answers[name].confidences, known_answers[other].confidences),
-            [(by_score[name].confidences, by_score[other].confidences) for by_score in unknown_answers],
+            (known_answers[name].confidence, known_answers[other].confidence),
+            [(by_score[name].confidence, by_score[other].confidence) for by_score in unknown_answers],
             seed,
         ),
     )
