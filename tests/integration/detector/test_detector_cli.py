@@ -504,7 +504,9 @@ def test_verdicts_by_a_false_discovery_rate(root: Path, tmp_path: Path) -> None:
         [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
         for name in ("plain", "fdr")
     )
-    assert [row | {"is_ood": None} for row in plain] == [row | {"is_ood": None} for row in controlled]
+    assert [row | {"is_ood": None, "threshold": None} for row in plain] == [
+        row | {"is_ood": None, "threshold": None} for row in controlled
+    ]
     ascending = sorted(row["p_value"] for row in plain)
     reached = [p for i, p in enumerate(ascending, 1) if p <= 0.3 * i / len(ascending) + 1e-9]
     assert [row["is_ood"] for row in controlled] == [row["p_value"] <= max(reached, default=-1) for row in plain]
