@@ -190,8 +190,8 @@ class Cell:
             from macs import scores
 
             answers = scores.ask(net(), images, score, self.spec.recipe.precision, progress)
-            correct = answers.predictions == (-1 if images.labels is None else images.labels)
-            arrays = {"name": np.array(images.name), "correct": correct, "values": answers.confidences}
+            correct = answers.index == (-1 if images.labels is None else images.labels)
+            arrays = {"name": np.array(images.name), "correct": correct, "values": answers.confidence}
             save_arrays(file, arrays)
         try:
             check_unpacked(file, 2**20 + 16 * len(images))

@@ -198,11 +198,11 @@ class Validation:
         """
         score = "msp" if self.outliers is None else method.score
         known = scores.ask(net, self.images, score, precision)
-        accuracy = float((known.predictions == self.images.labels).mean())
+        accuracy = float((known.index == self.images.labels).mean())
         if self.outliers is None:
             return replace(epoch, validation_accuracy=accuracy)
         unknown = scores.ask(net, self.outliers, score, precision)
-        auroc = ood_metrics(known.confidences, unknown.confidences).auroc
+        auroc = ood_metrics(known.confidence, unknown.confidence).auroc
         return replace(epoch, validation_accuracy=accuracy, validation_auroc=auroc)
 
 

@@ -211,7 +211,7 @@ def outliers_of(
     size = min(len(outliers), POOL_SIZE * wanted)
     pool = np.sort(draw(len(outliers), size, generator(recipe.seed, epoch, POOL)))
     confidences = processes.by_first(
-        lambda: scores.ask(net, outliers.subset(pool), "msp", recipe.precision).confidences
+        lambda: scores.ask(net, outliers.subset(pool), "msp", recipe.precision).confidence
     )
     ranked = pool[np.argsort(-confidences, kind="stable")]
     first = int(recipe.outlier_quantile * size)
