@@ -210,9 +210,7 @@ def outliers_of(
     wanted = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size) * recipe.batch_out
     size = min(len(outliers), POOL_SIZE * wanted)
     pool = np.sort(draw(len(outliers), size, generator(recipe.seed, epoch, POOL)))
-    confidences = processes.by_first(
-        lambda: scores.ask(net, outliers.subset(pool), "msp", recipe.precision).confidence
-    )
+    confidences = processes.by_first(lambda: scores.ask(net, outliers.subset(pool), "msp", recipe.precision).confidence)
     ranked = pool[np.argsort(-confidences, kind="stable")]
     first = int(recipe.outlier_quantile * size)
     return outliers.subset(np.sort(ranked[first : first + wanted]))

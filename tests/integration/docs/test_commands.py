@@ -44,7 +44,7 @@ PER_PAGE = {
 
 # Lines that do not run here, by their beginnings, and the tests that run them, or small ones like them.
 ELSEWHERE = {
-    "macs reproduce study --data DATA": "tests/integration/study/test_study_cells.py",  # computes for days
+    "macs reproduce study --data DATA": "tests/integration/research/test_study_cells.py",  # computes for days
     "torchrun --standalone": "tests/integration/training/test_distributed.py",
 }
 PAGES_ELSEWHERE = {"docs/tutorial.md": "tests/integration/docs/test_tutorial.py"}
