@@ -274,12 +274,13 @@ def heading(metric: str) -> str:
 
 
 def _columns(entries: list[ComparedNumber]) -> list[ComparisonColumn]:
-    """The columns of one metric: the paper's only if it prints a number, seeds only if there are several."""
+    """Return the columns of one metric: only those in which some number stands."""
     columns: list[ComparisonColumn] = [("ours", _ours)]
     if any(entry.seeds_deviation is not None for entry in entries):
         columns.append(("seeds ±", lambda entries: [(_number(e.seeds_deviation), "") for e in entries]))
     if any(entry.paper is not None for entry in entries):
         columns = [("paper", _paper), *columns]
+    if any(entry.difference is not None for entry in entries):
         columns.append(("diff.", lambda entries: [(_number(e.difference, "+"), "") for e in entries]))
     return columns
 
