@@ -68,7 +68,7 @@ def test_from_folders_to_verdicts(
     run(*command, "--net", "your_model:SmallNet", "--format", "csv")
     lines = capsys.readouterr().out.splitlines()[1:]
     assert len(lines) == 20
-    assert sum(line.split(",")[5] == "true" for line in lines) > 15
+    assert sum(line.split(",")[6] == "true" for line in lines) > 15
 
 
 def test_the_guides_commands_and_the_script_give_the_same_weights(

@@ -89,7 +89,7 @@ def test_the_command_line_needs_nothing_but_the_name(tmp_path: Path, capsys: pyt
     for detector in (found, graph):
         run("predict", known / "test", "--detector", detector, "--format", "jsonl")
         rows = map(json.loads, capsys.readouterr().out.splitlines())
-        verdicts.append([(row["label"], row["is_ood"]) for row in rows])
+        verdicts.append([(row["index"], row["is_ood"]) for row in rows])
     assert verdicts[0] == verdicts[1] and len(verdicts[0]) == 48
     assert macs.Detector.load(found).preparation == Preparation(48, 50, "bilinear", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     assert "did you mean timm/test_resnet" in refused(capsys, "pretrain", "--id", known, "--net", "timm/test_resnt")
