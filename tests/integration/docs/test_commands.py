@@ -54,6 +54,7 @@ INSTEAD = {
     "--device cuda:1": "--device cpu",
     "--provider cuda cpu": "--provider cpu",
     "--checkpoint FILE": "--checkpoint lite0.pth",
+    "--ood textures isun lsun-c svhn places365": "--ood textures svhn",
     "'$MACS_DATA'": "{data}",
     "https://files.example.org/datasets": "{mirror}",
     "file:///media/disk/datasets": "file://{folder}/mirror",
