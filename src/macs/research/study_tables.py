@@ -161,7 +161,9 @@ def costs_of(results: StudyResults) -> dict[str, StudyColumn]:
         cost = found.relative_cost(results.oe_seconds)
         return "–" if cost is None else f"{cost:.2f}"
 
-    passed: StudyColumn = lambda found, _: f"{found.cost('images'):,.0f}" if found.row.method else "0"  # noqa: E731
+    def passed(found: RowResult, _: str) -> str:
+        return f"{found.cost('images'):,.0f}" if found.row.method else "0"
+
     return {"images passed": passed, "CPU time, OE = 1": relative}
 
 
@@ -170,7 +172,10 @@ def summary(results: StudyResults) -> ResultTable:
     asked = [("plain", "msp"), ("plain", BEST), ("oe", "msp"), ("oe", BEST), ("oe-equal", "msp"), ("macs", "msp"),
              ("hinge-averaged", BEST), (RECOMMENDED, BEST)]  # fmt: skip
     lines = {(line[0].row.name, line[1]): line for name, score in asked if (line := resolved(results, name, score))}
-    rate: StudyColumn = lambda found, _: f"{found.trial.recipe.lr:g}" if found.row.method else "–"  # noqa: E731
+
+    def rate(found: RowResult, _: str) -> str:
+        return f"{found.trial.recipe.lr:g}" if found.row.method else "–"
+
     columns = {**TRAINING, "learning rate": rate, **SCORE, **SEEDS, **AUROC, **LOSSES, **ACCURACY}
     return tabulated(lines.values(), columns)
 

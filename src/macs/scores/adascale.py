@@ -75,7 +75,7 @@ class AdaSCALE(Score):
 
     def scaled(self, features: Tensor, logits: Tensor, head: nn.Linear, by: Tensor) -> Tensor:
         """The logits after scaling by r, N x K."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define `scaled`")
 
 
 @score("adascale-a")
