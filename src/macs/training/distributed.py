@@ -3,6 +3,7 @@
 `macs finetune --devices K` and torchrun start the processes; Fabric connects them, by gloo on CPUs and by NCCL on GPUs.
 """
 
+import atexit
 import logging
 import os
 import signal
@@ -88,7 +89,14 @@ def connect(recipe: Recipe, train: ImageSet, outliers: ImageSet | None) -> tuple
     for talkative in ("lightning_fabric.utilities.distributed", "lightning_fabric.utilities.rank_zero"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
     fabric.launch()
+    atexit.register(_disconnect)
     return fabric, Processes(fabric.global_rank, fabric.world_size)
+
+
+def _disconnect() -> None:
+    """End gloo's threads while the interpreter still runs: later, they abort the process (Fabric does so for NCCL)."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def world() -> tuple[int, int]:
