@@ -99,7 +99,8 @@ def evaluate(
         Edge of the square images, in pixels [default: that of the run or the checkpoint, else 32].
     score
         Confidence: msp, energy, knn, ... (docs/scores.md), a sum such as msp+vim, several of them, or all, which leaves
-        out odin, adascale-a and adascale-l, since each takes a gradient per image, unless they are named beside all
+        out odin, adascale-a and adascale-l, since each takes a gradient per image, and joint-energy, which is for
+        multi-label networks, unless they are named beside all
         [default: the score of the run's method, else msp]. A setting, such as --score.k 10, goes to the scores that
         have it.
     metrics
@@ -169,7 +170,7 @@ def evaluate(
 
     named = [trained.score] if score is None else score
     slow = [name for name in scores.available() if scores.get(name).reads == "pixels" and name not in named]
-    quick = [name for name in scores.available() if name not in slow]
+    quick = [name for name in scores.available() if name not in slow and not scores.get(name).multilabel]
     names = [name for entry in named for name in (quick if entry == "all" else [entry])]
     if "all" in named and slow:
         tell(f"all leaves out {', '.join(slow)}, since a gradient per image takes long; name what you want beside all.")

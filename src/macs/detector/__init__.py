@@ -14,11 +14,21 @@ from macs.core.lazy import lazily
 if TYPE_CHECKING:
     from macs.detector._detector import Detector
     from macs.detector.calibration import Calibration
+    from macs.detector.covariate_shift import LikelihoodRatio, effective_size, weighted_p_values
     from macs.detector.runtime import Runtime
     from macs.detector.score_selection import Choice
     from macs.detector.verdicts import Verdicts
 
-__all__ = ["Calibration", "Choice", "Detector", "Runtime", "Verdicts"]
+__all__ = [
+    "Calibration",
+    "Choice",
+    "Detector",
+    "LikelihoodRatio",
+    "Runtime",
+    "Verdicts",
+    "effective_size",
+    "weighted_p_values",
+]
 
 __getattr__ = lazily(
     __name__,
@@ -26,7 +36,10 @@ __getattr__ = lazily(
         "Calibration": "macs.detector.calibration",
         "Choice": "macs.detector.score_selection",
         "Detector": "macs.detector._detector",
+        "LikelihoodRatio": "macs.detector.covariate_shift",
         "Runtime": "macs.detector.runtime",
         "Verdicts": "macs.detector.verdicts",
+        "effective_size": "macs.detector.covariate_shift",
+        "weighted_p_values": "macs.detector.covariate_shift",
     },
 )

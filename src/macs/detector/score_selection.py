@@ -111,10 +111,11 @@ class Choice:
 
 
 def candidate_names() -> list[str]:
-    """Every single score that a detector can hold, and a few sums."""
+    """Every single score that a detector can hold, but none for multi-label networks, and a few sums."""
     from macs import scores
 
-    return [name for name in scores.available() if scores.get(name).reads != "pixels"] + list(SUMS)
+    single = {name: scores.get(name) for name in scores.available()}
+    return [name for name, score in single.items() if score.reads != "pixels" and not score.multilabel] + list(SUMS)
 
 
 def choose(

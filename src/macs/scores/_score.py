@@ -92,6 +92,9 @@ class Score(nn.Module):
     labelled: ClassVar[bool] = False
     """Whether the training images that it is fitted to must have labels."""
 
+    multilabel: ClassVar[bool] = False
+    """Whether it is for logits of independent sigmoids; macs compares such a score with others only if it is named."""
+
     if_signed: ClassVar[Literal["apply", "warn", "refuse"]] = "apply"
     """What to do if many features are negative: nothing; warn, if its authors assume features that are never negative,
     as after a ReLU; or refuse, if its formula then makes no sense."""

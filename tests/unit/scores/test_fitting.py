@@ -116,6 +116,7 @@ def test_each_reason_is_its_own(known: ImageSet, known_test: ImageSet) -> None:
     assert set(fit_all(all_scores(), headless, known_test, known).scores) == {
         "energy",
         "gen",
+        "joint-energy",
         "maxlogit",
         "msp",
         "odin",

@@ -19,6 +19,7 @@ BY_HAND: dict[str, Callable[[list[float]], float]] = {
     "msp": lambda z: math.exp(max(z)) / sum(math.exp(v) for v in z),
     "maxlogit": max,
     "energy": lambda z: math.log(sum(math.exp(v) for v in z)),
+    "joint-energy": lambda z: sum(math.log(1 + math.exp(v)) for v in z),
 }
 
 
@@ -46,6 +47,13 @@ def test_half_precision_logits_give_float32_confidences(name: str) -> None:
 def test_large_logits_neither_overflow_nor_tie(name: str) -> None:
     confidences = scores.get(name).confidence(Outputs(torch.tensor([[2000.0, 0.0], [3000.0, 0.0]])))
     assert confidences.tolist() == [2000, 3000]
+
+
+def test_several_labels_count_for_joint_energy_alone() -> None:
+    one, three = Outputs(torch.tensor([[6.0, -6.0, -6.0]])), Outputs(torch.tensor([[6.0, 6.0, 6.0]]))
+    joint, largest = scores.get("joint-energy"), scores.get("maxlogit")
+    assert joint.confidence(three) > 2.9 * joint.confidence(one)
+    assert largest.confidence(three) == largest.confidence(one)
 
 
 def test_the_names_and_a_wrong_one() -> None:
