@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from macs.core.devices import use_device
     from macs.core.errors import MacsError
     from macs.core.memory import keep_freed_memory
-    from macs.data import ImageSet
+    from macs.data import FeatureSet, ImageSet
     from macs.detector import Detector, Runtime
     from macs.evaluation import evaluate
     from macs.training import PRETRAINING, Recipe, TrainingSpec, finetune, pretrain
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PRETRAINING",
     "Detector",
+    "FeatureSet",
     "ImageSet",
     "MacsError",
     "Recipe",
@@ -65,6 +66,7 @@ __getattr__ = lazily(
     {
         **{name: f"macs.{name}" for name in _MODULES},
         "Detector": "macs.detector",
+        "FeatureSet": "macs.data",
         "ImageSet": "macs.data",
         "MacsError": "macs.core.errors",
         "PRETRAINING": "macs.training.recipe",

@@ -59,7 +59,7 @@ def training_batches(
     def batch(step: int) -> RawBatch:
         index, index_out = drawn[step]
         images = augmented(train, index, augment, generator(seed, epoch, CROP_IN, step), jitter, part)
-        extra = np.empty((0, *train.pixels.shape[1:]), np.uint8)
+        extra = np.empty((0, *train.pixels.shape[1:]), train.pixels[:0].dtype)
         if outliers is not None:
             extra = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step), jitter, part)
         return RawBatch(
@@ -102,10 +102,12 @@ def labels_of(train: ImageSet) -> NDArray[np.int64]:
 
 
 def to_float(batch: Tensor, device: torch.device | str = "cpu") -> Tensor:
-    """uint8 N x H x W x 3 -> float32 N x 3 x H x W in [0, 1] on the device.
+    """uint8 N x H x W x 3 -> float32 N x 3 x H x W in [0, 1] on the device; features N x D stay as they are.
 
     uint8 is a quarter of the bytes to send to the device, and the permuted view is already in channels-last order.
     """
+    if batch.is_floating_point():
+        return batch.to(device, non_blocking=True)
     return batch.to(device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
 
 

@@ -56,7 +56,7 @@ class ImageSet:
     preparation: Preparation | None = None  # how pictures became these pixels; None if they came as pixels
 
     def __post_init__(self) -> None:
-        check_images(self.name, self.pixels)
+        self._check_pixels()
         object.__setattr__(self, "classes", class_names(self.name, self.classes))
         if self.labels is not None:
             object.__setattr__(self, "labels", whole_numbers(self.name, self.labels))
@@ -66,6 +66,9 @@ class ImageSet:
         if self.labels is not None and not (self.labels.min() >= 0 and self.labels.max() < len(self.classes)):
             span = f"{self.labels.min()} to {self.labels.max()}"
             raise MacsError(f"{self.name} has labels {span} for {len(self.classes)} classes; count labels from 0.")
+
+    def _check_pixels(self) -> None:
+        check_images(self.name, self.pixels)
 
     def __repr__(self) -> str:
         count = len(self.classes)
@@ -107,12 +110,16 @@ class ImageSet:
         >>> macs.ImageSet.from_array(np.zeros((2, 8, 8, 3), np.uint8), labels=[0, 1], classes=["cat", "dog"])
         <ImageSet array: 2 images of 8 x 8 pixels, 2 classes>
         """
-        pixels = as_array(array, f"The images of {name}")
+        pixels = cls._pixels(array, f"The images of {name}")
         if labels is None:
             return cls(name, pixels, None, class_names(name, classes), mirror)
         numbers = whole_numbers(name, labels)
         names = class_names(name, classes) or numbers_as_names(numbers)
         return cls(name, pixels, numbers, names, mirror)
+
+    @classmethod
+    def _pixels(cls, array: ArrayLike, what: str) -> Pixels:
+        return as_array(array, what)
 
     @classmethod
     def from_folder(
@@ -402,6 +409,11 @@ class ImageSet:
     def size(self) -> int:
         """Width and height of every image."""
         return self.pixels.shape[1]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape in which a network gets one of them."""
+        return (3, self.size, self.size)
 
     @property
     def spec(self) -> DataSpec:

@@ -80,7 +80,7 @@ def batches_of(
     images: ImageSet, batch: int | None = None, *, doing: str = "scoring", progress: bool = False
 ) -> Iterator[NDArray[np.uint8]]:
     """All images, N x H x W x 3, with progress that says what is done to them; the last batch may be short."""
-    count = batch_at(images.size) if batch is None else batch
+    count = batch or (batch_at(images.size) if len(images.input_shape) == 3 else BATCH)
 
     def read(step: int) -> NDArray[np.uint8]:
         # A copy, since a slice of a memory-mapped file is read-only and still on disk.

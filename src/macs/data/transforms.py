@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.data.featureset import FeatureSet
 from macs.data.imageset import ImageSet
 from macs.data.pixels import Pixels, picture
 from macs.data.prefetch import in_threads
@@ -38,6 +39,8 @@ def augmented(
 
     With `part`, only some of them are returned, the same as if all were transformed.
     """
+    if isinstance(images, FeatureSet):
+        return images.rows(index[part])
     place = (len(index), part)
     pixels = moved(images, index[part], how, random, place)
     return jittered(pixels, jitter, random, place) if jitter else pixels

@@ -98,7 +98,7 @@ class LikelihoodRatio:
     """An estimate of w = dQ/dP, from a classifier that tells inputs of P from inputs of Q.
 
     A logistic regression on standardised inputs gives log w(x) = b + a . x, up to a constant. It is right where the two
-    distributions differ in this form, as two Gaussians of one covariance do. Any other classifier gives weights as well:
+    distributions differ in this form, as two Gaussians of one covariance do. Any other classifier gives weights, too:
     p / (1 - p), for its probability p that an input comes from Q.
 
     Examples

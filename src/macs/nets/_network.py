@@ -206,11 +206,11 @@ def preparation_for(net: nn.Module, images: ImageSet) -> Preparation:
     return geometry.normalised(own.normalisation)
 
 
-def set_dropout(net: nn.Module, dropout: float, size: int | None = None) -> None:
+def set_dropout(net: nn.Module, dropout: float, shape: tuple[int, ...] | None = None) -> None:
     """Give every dropout layer of a network this rate.
 
     Dropout that is not a layer, such as a call of torch.nn.functional.dropout, cannot be set. At a rate of 0, a
-    warning points it out: with the `size` of images it is detected, without it the warning says that it may exist.
+    warning points it out: with the `shape` of an input it is detected, without it the warning says that it may exist.
     """
     layers = [module for module in net.modules() if isinstance(module, DROPOUTS)]
     if dropout and not layers:
@@ -219,24 +219,24 @@ def set_dropout(net: nn.Module, dropout: float, size: int | None = None) -> None
         layer.p = dropout
     if dropout or is_ours(net):
         return
-    if size is not None and _is_random(net, size):
+    if shape is not None and _is_random(net, shape):
         warn(
             f"{name_of(net)} is still random in training mode with all its dropout layers at 0: it has dropout that is "
             "not a layer, or another source of randomness; set that in its own code."
         )
-    if size is None and not layers:
+    if shape is None and not layers:
         warn(f"{name_of(net)} has no dropout layer to set to 0; dropout that is not a layer stays active.")
 
 
 @torch.no_grad()
-def _is_random(net: nn.Module, size: int) -> bool:
+def _is_random(net: nn.Module, shape: tuple[int, ...]) -> bool:
     """Whether two passes in training mode differ; norm layers stay in evaluation mode, so that they do not change."""
     modes = {module: module.training for module in net.modules()}
     try:
         for module in modes:
             module.training = not (hasattr(module, "running_mean") and hasattr(module, "running_var"))
         with torch.random.fork_rng():
-            pixels = torch.rand(2, 3, size, size, device=device_of(net))
+            pixels = torch.rand(2, *shape, device=device_of(net))
             return not torch.equal(logits_of(net, pixels), logits_of(net, pixels))
     finally:
         for module, mode in modes.items():

@@ -17,7 +17,7 @@ from macs.core.console import warn
 from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.core.settings import unusual
-from macs.data import ImageSet
+from macs.data import FeatureSet, ImageSet
 from macs.data.batches import labels_of, to_float
 from macs.data.compatibility import same_classes
 from macs.data.imageset import require_images
@@ -43,6 +43,11 @@ def check_fitness(net: nn.Module, train: ImageSet, outliers: ImageSet | None, re
         raise MacsError(f"{methods.name_of(method)} needs outliers; give a set of images that belong to no class.")
     if method.needs_outliers and recipe.batch_out < 1:
         raise MacsError(f"{methods.name_of(method)} needs outliers, so batch_out must be at least 1.")
+    if isinstance(train, FeatureSet):
+        check_recipe_for_features(train, recipe, method)
+    if outliers is not None and outliers.size != train.size and isinstance(train, FeatureSet):
+        widths = f"{train.name} has {train.size} and {outliers.name} {outliers.size}"
+        raise MacsError(f"Training rows and outliers must have the same features, but {widths}.")
     if outliers is not None and outliers.size != train.size:
         sizes = f"{train.name} is {train.size} pixels wide and {outliers.name} {outliers.size}"
         raise MacsError(f"Images and outliers must have one size, but {sizes}; load both at the same size.")
@@ -78,6 +83,18 @@ def check_fitness(net: nn.Module, train: ImageSet, outliers: ImageSet | None, re
             f"{nets.name_of(net)} has {outputs} outputs, but no image of {train.name} belongs to {unused} of them; "
             f"a network for these images has {outputs - unused}."
         )
+
+
+def check_recipe_for_features(train: FeatureSet, recipe: Recipe, method: Method) -> None:
+    """Refuse what changes pictures, which rows of features are not."""
+    asked = {
+        f"the method {methods.name_of(method)}": method.changes_pixels,
+        f"augment {recipe.augment}": recipe.augment not in ("auto", "none"),
+        "jitter": recipe.jitter > 0,
+        f"outlier_mix {recipe.outlier_mix}": recipe.outlier_mix != "none",
+    }
+    if wrong := [name for name, is_asked in asked.items() if is_asked]:
+        raise MacsError(f"{train!r} holds no pictures, which {' and '.join(wrong)} would change; leave that out.")
 
 
 def warn_of_known_outliers(

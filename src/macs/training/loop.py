@@ -192,7 +192,7 @@ def _train(
     net, recipe, method = training.net, training.recipe, training.method
     train, outliers = training.train, training.outliers
     check_fitness(net, train, outliers, recipe, method)
-    optimisation = Optimisation.of(net, recipe, train.size)
+    optimisation = Optimisation.of(net, recipe, train.input_shape)
     validation = validation_on(training.validation, training.validation_outliers, train, method)
     recipe.check_validation(validation is not None)
     if on_epoch is not None and not callable(on_epoch):
@@ -268,6 +268,6 @@ def seed_of(seed: int, epoch: int, rank: int) -> int:
 def _adapt(net: nn.Module, train: ImageSet, recipe: Recipe) -> None:
     """Give a network the dropout of the recipe, the preparation of its images, and a fast layout of its weights."""
     if recipe.dropout is not None:
-        nets.set_dropout(net, recipe.dropout, train.size)
+        nets.set_dropout(net, recipe.dropout, train.input_shape)
     nets.set_geometry(net, nets.preparation_for(net, train))
     channels_last(net)

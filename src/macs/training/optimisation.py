@@ -64,10 +64,10 @@ class Optimisation:
     groups: list[Group]
 
     @classmethod
-    def of(cls, net: nn.Module, recipe: Recipe, size: int) -> "Optimisation":
-        """The tuning of a network for images of this size; a MacsError says what cannot be frozen."""
+    def of(cls, net: nn.Module, recipe: Recipe, shape: tuple[int, ...]) -> "Optimisation":
+        """The tuning of a network for inputs of this shape; a MacsError says what cannot be frozen."""
         needs_head = recipe.freeze == BACKBONE or recipe.head_lr is not None
-        head = [*last_layer(net, size).parameters()] if needs_head else []
+        head = [*last_layer(net, shape).parameters()] if needs_head else []
         frozen = frozen_part(net, recipe.freeze, head)
         kept, last = {*frozen.parameters}, {*head}
         trained = [parameter for parameter in net.parameters() if parameter not in kept]
@@ -117,8 +117,8 @@ def rate_at(step: int, steps: int, highest: float, recipe: Recipe) -> float:
     return recipe.final_lr + (highest - recipe.final_lr) * (1 + math.cos(angle)) / 2
 
 
-def last_layer(net: nn.Module, size: int) -> nn.Linear:
-    """The last linear layer of a network for images of this size."""
+def last_layer(net: nn.Module, shape: tuple[int, ...]) -> nn.Linear:
+    """The last linear layer of a network for inputs of this shape."""
     if isinstance(net, nets.Net):
         return net.head
     if not any(isinstance(module, nn.Linear) for module in net.modules()):
@@ -126,7 +126,7 @@ def last_layer(net: nn.Module, size: int) -> nn.Linear:
             f"{nets.name_of(net)} has no linear layer as its last one; leave head_lr out, and freeze layers by name."
         )
     with torch.no_grad():
-        head, _, _ = nets.through_head(net.eval(), torch.zeros(1, 3, size, size, device=device_of(net)))
+        head, _, _ = nets.through_head(net.eval(), torch.zeros(1, *shape, device=device_of(net)))
     return head
 
 

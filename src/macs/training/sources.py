@@ -81,6 +81,7 @@ class Training:
             return None if images is None else nets.prepared_for(net, require_images(images, what), like=train)
 
         outliers = alike(outliers, "outliers")
+        same_kind(train, outliers, validation, validation_outliers)
         validation = alike(validation, "validation images")
         validation_outliers = alike(validation_outliers, "validation outliers")
         if not method.needs_outliers:
@@ -99,6 +100,14 @@ class Training:
             self.validation,
             self.validation_outliers,
         )
+
+
+def same_kind(*sets: "ImageSet | None") -> None:
+    """Refuse a mixture of images and features."""
+    kinds = {type(each): each for each in sets if each is not None}
+    if len(kinds) > 1:
+        one, other = list(kinds.values())[:2]
+        raise MacsError(f"{one!r} and {other!r} cannot train one network; give images alone, or features alone.")
 
 
 def spec_of(

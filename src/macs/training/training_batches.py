@@ -60,9 +60,9 @@ def batches_of(
     `model` is the training's network as Fabric wraps it.
     """
     net, train, outliers, recipe = training.net, training.train, training.outliers, training.recipe
-    if epochs and features_suffice(net, training.method, recipe, train.size):
+    if epochs and features_suffice(net, training.method, recipe, train.input_shape):
         log.info("the backbone is frozen and sees the same pixels every time: its features are computed once")
-        head = fabric.setup_module(last_layer(net, train.size))
+        head = fabric.setup_module(last_layer(net, train.input_shape))
         return head, feature_batches(net, train, outliers, recipe, epochs, progress, processes)
     in_parts = MicroBatched(model, recipe.accumulate) if recipe.accumulate > 1 else model
     return in_parts, pixel_batches(in_parts, net, train, outliers, recipe, fabric.device, processes)
@@ -171,14 +171,14 @@ def _features(
     return lambda index: table[torch.from_numpy(np.searchsorted(positions, index))]
 
 
-def features_suffice(net: nn.Module, method: Method, recipe: Recipe, size: int) -> bool:
-    """Whether a training on features is the same as on images of this size: nothing before the last layer changes."""
+def features_suffice(net: nn.Module, method: Method, recipe: Recipe, shape: tuple[int, ...]) -> bool:
+    """Whether a training on features is the same as on inputs of this shape: nothing before the last layer changes."""
     if recipe.freeze != BACKBONE or augmentation(recipe) != "none" or recipe.jitter or method.changes_pixels:
         return False
     if recipe.outlier_mix != "none" or recipe.outlier_sampling != "random":  # other outliers in every epoch
         return False
     with torch.no_grad():
-        pixels = torch.rand(2, 3, size, size, generator=torch.Generator().manual_seed(0)).to(device_of(net))
+        pixels = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)).to(device_of(net))
         head, features, logits = nets.through_head(net.eval(), pixels)
         # In a network that is not ours, something may follow the linear layer that ran last.
         return features.shape[1] == head.in_features and torch.allclose(head(features), logits, rtol=1e-4, atol=1e-5)

@@ -61,7 +61,7 @@ def test_a_resumed_run_ends_with_the_same_bits(known: ImageSet, outliers: ImageS
 
 def test_it_needs_the_whole_network_and_methods_without_outliers_ignore_it(known: ImageSet) -> None:
     frozen = Recipe(freeze="backbone", outlier_sampling="hardest")
-    assert not features_suffice(TwoLayers(), methods.build("oe"), frozen, 16)
+    assert not features_suffice(TwoLayers(), methods.build("oe"), frozen, (3, 16, 16))
     macs.finetune(small_net(), known, None, method="msp", recipe=replace(HARDEST, epochs=1), progress=False)
     with pytest.raises(MacsError, match="outlier_quantile must be at least 0 and below 1"):
         Recipe(outlier_quantile=1.0)

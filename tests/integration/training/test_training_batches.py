@@ -53,7 +53,7 @@ def test_networks_of_others_learn_on_features_too(name: str, monkeypatch: pytest
     known, outliers = stripes(40, 1, 64), noise(40, 2, 64)
     for make in (lambda: built(name, 64), own_net):
         one, other = make(), make()
-        assert features_suffice(one, methods.build("macs"), HEAD, 64)
+        assert features_suffice(one, methods.build("macs"), HEAD, (3, 64, 64))
         macs.finetune(one, known, outliers, recipe=HEAD, progress=False)
         on_pixels(other, known, outliers, recipe=HEAD, patch=monkeypatch)
         for key, value in weights(other).items():

@@ -139,7 +139,7 @@ def test_dropout_that_is_no_layer_is_found_by_running_the_network() -> None:
     net = Functional()
     before, generator = net.norm.running_mean.clone(), torch.get_rng_state()
     with pytest.warns(MacsWarning, match="Functional is still random in training mode"):
-        nets.set_dropout(net, 0, 4)
+        nets.set_dropout(net, 0, (3, 4, 4))
     assert torch.equal(net.norm.running_mean, before) and torch.equal(torch.get_rng_state(), generator)
     assert all(module.training for module in net.modules())
     with pytest.warns(MacsWarning, match="no dropout layer to set to 0"):
@@ -147,9 +147,9 @@ def test_dropout_that_is_no_layer_is_found_by_running_the_network() -> None:
     with pytest.raises(MacsError, match="Functional has no dropout layer whose rate could be set"):
         nets.set_dropout(net, 0.1)
     with warnings.catch_warnings(action="error"):
-        nets.set_dropout(Functional(rate=0), 0, 4)
-        nets.set_dropout(Foreign(), 0, 4)
-        nets.set_dropout(nets.build("resnet-18", classes=2), 0, 4)
+        nets.set_dropout(Functional(rate=0), 0, (3, 4, 4))
+        nets.set_dropout(Foreign(), 0, (3, 4, 4))
+        nets.set_dropout(nets.build("resnet-18", classes=2), 0, (3, 4, 4))
 
 
 def answering(answer: Callable[[Tensor], Any]) -> nn.Module:

@@ -52,7 +52,7 @@ def test_the_outlier_that_looks_more_like_id_weighs_more() -> None:
 def test_it_needs_pixels_and_another_mix_is_refused() -> None:
     frozen = Recipe(freeze="backbone")
     oe = methods.build("oe")
-    assert features_suffice(TwoLayers(), oe, frozen, 16)
-    assert not features_suffice(TwoLayers(), oe, replace(frozen, outlier_mix="diverse"), 16)
+    assert features_suffice(TwoLayers(), oe, frozen, (3, 16, 16))
+    assert not features_suffice(TwoLayers(), oe, replace(frozen, outlier_mix="diverse"), (3, 16, 16))
     with pytest.raises(MacsError, match="outlier_mix must be one of none, diverse"):
         Recipe(outlier_mix="cut")  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def test_a_warm_up_longer_than_the_training_is_refused() -> None:
 def test_the_last_layer_has_a_rate_of_its_own_with_the_same_schedule() -> None:
     net = small_net()
     recipe = replace(SHORT, lr=0.1, head_lr=0.4, final_lr=0.0, warmup=0.5)
-    tuning = Optimisation.of(net, recipe, 16)
+    tuning = Optimisation.of(net, recipe, (3, 16, 16))
     optimizer = tuning.optimizer(CPU)
     rest, head = optimizer.param_groups
     assert {*map(id, head["params"])} == {id(net.fc.weight), id(net.fc.bias)}
@@ -68,9 +68,11 @@ def test_the_last_layer_has_a_rate_of_its_own_with_the_same_schedule() -> None:
 def test_frozen_parameters_are_not_in_the_optimizer() -> None:
     net = small_net()
     for freeze, count in (("none", len([*net.parameters()])), ("backbone", 2), ("block3", 4)):
-        groups = Optimisation.of(net, replace(SHORT, freeze=freeze), 16).optimizer(CPU).param_groups
+        groups = Optimisation.of(net, replace(SHORT, freeze=freeze), (3, 16, 16)).optimizer(CPU).param_groups
         assert [len(group["params"]) for group in groups] == [count]
-    (group,) = Optimisation.of(net, replace(SHORT, freeze="backbone", head_lr=0.7), 16).optimizer(CPU).param_groups
+    (group,) = (
+        Optimisation.of(net, replace(SHORT, freeze="backbone", head_lr=0.7), (3, 16, 16)).optimizer(CPU).param_groups
+    )
     assert group["lr"] == 0.7
 
 
@@ -86,11 +88,11 @@ class Dropping(TwoLayers):
 
 def test_dropout_is_off_only_where_the_network_is_frozen() -> None:
     net = Dropping()
-    tuning = Optimisation.of(net, Recipe(freeze="layers.3"), 16)
+    tuning = Optimisation.of(net, Recipe(freeze="layers.3"), (3, 16, 16))
     with tuning.frozen.inside(net):
         net.train()(torch.rand(2, 3, 16, 16))
         assert [layer.training for layer in net.layers] == [False, False, False, False, True, True]
-    tuning = Optimisation.of(net, Recipe(freeze="backbone"), 16)
+    tuning = Optimisation.of(net, Recipe(freeze="backbone"), (3, 16, 16))
     with tuning.frozen.inside(net):
         first, second = (net.train()(torch.ones(2, 3, 16, 16)) for _ in range(2))
     assert torch.equal(first, second)

@@ -18,15 +18,15 @@ def test_features_do_where_nothing_before_the_last_layer_changes() -> None:
             return 2 * super().forward(pixels)
 
     macs_method = methods.build("macs")
-    assert features_suffice(TwoLayers(), macs_method, HEAD, 16)
-    assert features_suffice(TwoLayers(), macs_method, replace(HEAD, augment="none"), 16)
-    assert not features_suffice(TwoLayers(), macs_method, replace(HEAD, augment="crop-flip"), 16)
-    assert not features_suffice(TwoLayers(), macs_method, replace(HEAD, freeze="layers.1", augment="none"), 16)
-    assert not features_suffice(Scaled(), macs_method, HEAD, 16)
+    assert features_suffice(TwoLayers(), macs_method, HEAD, (3, 16, 16))
+    assert features_suffice(TwoLayers(), macs_method, replace(HEAD, augment="none"), (3, 16, 16))
+    assert not features_suffice(TwoLayers(), macs_method, replace(HEAD, augment="crop-flip"), (3, 16, 16))
+    assert not features_suffice(TwoLayers(), macs_method, replace(HEAD, freeze="layers.1", augment="none"), (3, 16, 16))
+    assert not features_suffice(Scaled(), macs_method, HEAD, (3, 16, 16))
     for name in methods.available():
-        assert features_suffice(TwoLayers(), methods.build(name), HEAD, 16) == (name not in ("mixoe", "divoe"))
-    assert not features_suffice(TwoLayers(), Stepping(), HEAD, 16)
-    assert features_suffice(TwoLayers(), Harmless(), HEAD, 16)
+        assert features_suffice(TwoLayers(), methods.build(name), HEAD, (3, 16, 16)) == (name not in ("mixoe", "divoe"))
+    assert not features_suffice(TwoLayers(), Stepping(), HEAD, (3, 16, 16))
+    assert features_suffice(TwoLayers(), Harmless(), HEAD, (3, 16, 16))
 
 
 class Stepping(Method):
