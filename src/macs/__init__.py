@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from macs.core.errors import MacsError
     from macs.core.memory import keep_freed_memory
     from macs.data import FeatureSet, ImageSet
-    from macs.detector import Detector, Runtime
+    from macs.detector import Detector, FeatureDetector, Runtime
     from macs.evaluation import evaluate
     from macs.training import PRETRAINING, Recipe, TrainingSpec, finetune, pretrain
 
 __all__ = [
     "PRETRAINING",
     "Detector",
+    "FeatureDetector",
     "FeatureSet",
     "ImageSet",
     "MacsError",
@@ -66,6 +67,7 @@ __getattr__ = lazily(
     {
         **{name: f"macs.{name}" for name in _MODULES},
         "Detector": "macs.detector",
+        "FeatureDetector": "macs.detector",
         "FeatureSet": "macs.data",
         "ImageSet": "macs.data",
         "MacsError": "macs.core.errors",

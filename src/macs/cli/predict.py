@@ -73,7 +73,7 @@ def predict(
     json
         Print JSON lines, as --format jsonl does.
     """
-    from macs.detector.base import check_promise
+    from macs.detector.judging import check_promise
 
     if not paths:
         raise MacsError("Name at least one image, folder, glob or .npy file.")

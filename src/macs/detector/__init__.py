@@ -13,6 +13,7 @@ from macs.core.lazy import lazily
 
 if TYPE_CHECKING:
     from macs.detector._detector import Detector
+    from macs.detector._feature_detector import FeatureDetector
     from macs.detector.calibration import Calibration
     from macs.detector.covariate_shift import LikelihoodRatio, effective_size, weighted_p_values
     from macs.detector.runtime import Runtime
@@ -23,6 +24,7 @@ __all__ = [
     "Calibration",
     "Choice",
     "Detector",
+    "FeatureDetector",
     "LikelihoodRatio",
     "Runtime",
     "Verdicts",
@@ -36,6 +38,7 @@ __getattr__ = lazily(
         "Calibration": "macs.detector.calibration",
         "Choice": "macs.detector.score_selection",
         "Detector": "macs.detector._detector",
+        "FeatureDetector": "macs.detector._feature_detector",
         "LikelihoodRatio": "macs.detector.covariate_shift",
         "Runtime": "macs.detector.runtime",
         "Verdicts": "macs.detector.verdicts",

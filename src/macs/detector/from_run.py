@@ -62,7 +62,8 @@ def detector_from_run(
         name: load_unseen(name, None, root, labelled=False, preparation=trained.preparation) for name in outliers
     }
 
-    from macs.detector._detector import Auto, Detector
+    from macs.detector._detector import Detector
+    from macs.detector.scored import Auto
     from macs.scores import get_all
 
     name = trained.score if score is None else score

@@ -1,0 +1,101 @@
+"""FeatureJudge: the part of a feature detector that does not depend on whether PyTorch or ONNX Runtime computes it."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from macs.core.errors import MacsError
+from macs.detector.judging import Judge, check_promise
+from macs.detector.rows import BATCH, Columns, Rows, Slice
+from macs.detector.verdicts import Verdicts
+from macs.predictions import NO_CLASS, Predictions, joined
+
+
+class FeatureJudge(Judge):
+    """Verdicts on rows of logits, probabilities or features; a subclass defines `answer`, the computation."""
+
+    columns: Columns | None  # the arrays that it takes, once it is fitted or calibrated
+
+    def answer(self, features: NDArray[np.float32] | None, logits: NDArray[np.float32] | None) -> Predictions:
+        """Predictions for a batch of finite rows."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `answer`")
+
+    @property
+    def accepted(self) -> Columns:
+        """The arrays that it takes; an error if it has seen none yet."""
+        if self.columns is None:
+            raise MacsError("This detector has seen no rows yet; call .fit(...) or .calibrate(...) first.")
+        return self.columns
+
+    def predict(
+        self,
+        features: Any = None,
+        *,
+        logits: Any = None,
+        probabilities: Any = None,
+        threshold: float | None = None,
+        fdr: float | None = None,
+    ) -> Verdicts:
+        """Judge rows: predicted class, confidence, p-value and verdict for each.
+
+        Parameters
+        ----------
+        features, logits, probabilities
+            The arrays that the detector was calibrated on, N x D and N x K: numpy arrays, torch tensors or pandas
+            frames; or, in place of `features`, a mapping of these names to arrays.
+        threshold
+            A threshold in place of the calibrated one.
+        fdr
+            Decide by p-values instead: of the rows called OOD, the expected share that are in truth ID is at most
+            `fdr`.
+
+        Returns
+        -------
+        Verdicts
+            One verdict per row, in order. A row with a number that is not finite has a reason in `reasons`, and counts
+            as OOD.
+
+        Examples
+        --------
+        >>> import macs, numpy as np
+        >>> logits = np.random.default_rng(0).normal(size=(300, 5))
+        >>> detector = macs.FeatureDetector("msp").calibrate(logits=logits)
+        >>> detector.predict(logits=[[0, 0, 0, 0, 9], [0, 0, 0, 0, 0]]).is_ood.tolist()
+        [False, True]
+        """
+        tau = self.thresholds(threshold)
+        check_promise(self.calibrated, threshold, fdr)
+        rows = Rows.of(features, logits=logits, probabilities=probabilities)
+        return self.decided(self.judge(*self._placed(rows, tau)), fdr)
+
+    def _placed(self, rows: Rows, tau: NDArray[np.float32]) -> tuple[Predictions, NDArray[np.float32], dict[int, str]]:
+        predictions, reasons = self.asked(rows.matched(self.accepted))
+        return predictions, tau, reasons
+
+    def asked(self, rows: Rows) -> tuple[Predictions, dict[int, str]]:
+        """Return the predictions, and the reasons for rows that have none, by their positions."""
+        if not len(rows):
+            raise MacsError(f"{rows.name}: there is no row; give one at least.")
+        reasons: dict[int, str] = {}
+        parts = []
+        for number, part in enumerate(rows.slices()):
+            parts.append(self.asked_slice(part))
+            reasons |= {number * BATCH + place: reason for place, reason in part.reasons.items()}
+        return joined(parts), reasons
+
+    def asked_slice(self, part: Slice) -> Predictions:
+        """Predictions for a batch, with NaN for the rows that cannot be judged."""
+        if not part.reasons:
+            return self.answer(part.features, part.logits)
+        arrays = [array for array in (part.features, part.logits) if array is not None]
+        count = len(arrays[0])
+        good = np.setdiff1d(np.arange(count), [*part.reasons])
+        whole = Predictions(np.full(count, NO_CLASS), np.full(count, np.nan, np.float32))
+        if not len(good):
+            return whole
+        found = self.answer(*(None if array is None else array[good] for array in (part.features, part.logits)))
+        for name in ("index", "confidence", "p_value"):
+            getattr(whole, name)[good] = getattr(found, name)
+        return replace(whole)
