@@ -3,7 +3,8 @@
     confidence(x) = -r_k,    r_k = || u - u_(k) ||,    u = f / ||f||        in [-2, 0]
 
 u_(k) is the k-th nearest in the bank, which holds the training images' unit features. A smaller bank holds `bank`
-of them, drawn at random, or as many centres of clusters (spherical k-means).
+of them, drawn at random, or as many centres of clusters (spherical k-means). With `normalise` false u = f, which suits
+the columns of a table, where the length of a row means something.
 
 Sun, Ming, Zhu, Li: Out-of-Distribution Detection with Deep Nearest Neighbors, ICML 2022. k = 50 is theirs for CIFAR-10
 with all 50,000 training images; they show that the choice matters little. They also draw smaller banks at random, and
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
@@ -36,10 +38,16 @@ class KNN(Score):
     k: Annotated[int, Span(1, 10**9)] = 50
     bank: Annotated[int, Span(0, 10**9)] = 0  # how many unit features to keep; 0: all
     reduce: Literal["random", "kmeans"] = "random"  # how a smaller bank is made
+    normalise: bool = True
     vectors: Tensor = field(init=False)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reduce == "kmeans" and not self.normalise:
+            raise MacsError("k-means makes a bank of unit features; with normalise false, reduce it at random.")
+
     def learn(self, known: Known) -> Mapping[str, Tensor]:
-        points = normalize(known.features)
+        points = normalize(known.features) if self.normalise else known.features
         if not 0 < self.bank < len(points):
             return {"vectors": points}
         bank = points[drawn(points, self.bank)]
@@ -47,6 +55,10 @@ class KNN(Score):
 
     def confidence(self, outputs: Outputs) -> Tensor:
         k = min(self.k, len(self.vectors))  # with fewer than k images, the farthest one
+        if not self.normalise:
+            features, lengths = outputs.features, self.vectors.square().sum(1)
+            kth = (features @ self.vectors.T - lengths / 2).topk(k).indices[:, -1]
+            return -(features - self.vectors[kth]).square().sum(1).sqrt()  # exact, where lengths less products cancel
         # Between unit vectors ||u - v||^2 = 2 - 2 u.v, so the nearest have the largest products.
         products = (normalize(outputs.features) @ self.vectors.T).topk(k, sorted=False).values.amin(1)
         return -(2 - 2 * products).clamp(min=0).sqrt()
