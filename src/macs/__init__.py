@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from macs.core.errors import MacsError
     from macs.core.memory import keep_freed_memory
     from macs.data import ImageSet
-    from macs.detector import Detector, FeatureDetector, Runtime
+    from macs.detector import Detector, FeatureDetector, FeatureRuntime, Runtime
     from macs.evaluation import evaluate
     from macs.training import PRETRAINING, Recipe, TrainingSpec, finetune, pretrain
 
@@ -26,6 +26,7 @@ __all__ = [
     "PRETRAINING",
     "Detector",
     "FeatureDetector",
+    "FeatureRuntime",
     "ImageSet",
     "MacsError",
     "Recipe",
@@ -67,6 +68,7 @@ __getattr__ = lazily(
         **{name: f"macs.{name}" for name in _MODULES},
         "Detector": "macs.detector",
         "FeatureDetector": "macs.detector",
+        "FeatureRuntime": "macs.detector",
         "ImageSet": "macs.data",
         "MacsError": "macs.core.errors",
         "PRETRAINING": "macs.training.recipe",

@@ -87,7 +87,7 @@ class LoadedDetector:
         object.__setattr__(self, "values", self.runtime.thresholds())
 
     def ask(self, batch: NDArray[np.uint8]) -> Predictions:
-        return run(self.runtime.session, batch)
+        return run(self.runtime.session, {"images": batch})
 
     def thresholds(self, threshold: float | None = None, keep: float | None = None) -> NDArray[np.float32]:
         """The calibrated thresholds, or a given one for all images, or those that keep another share of ID images."""
