@@ -27,6 +27,7 @@ from macs.scores._fitting import negative_share
 
 AGREE = 0.02  # how far given logits may be from those of the head, as a share of their spread: float16 is nearer
 
+SMALLEST = float(np.finfo(np.float32).tiny)  # probability whose logarithm is taken
 SAME = 1e-4  # a spread of confidences that is rounding
 
 
@@ -356,7 +357,8 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
         """The arrays of a batch as the score takes them."""
         tensor = None if features is None else torch.from_numpy(features).to(self.device)
         if logits is not None:
-            return Outputs(torch.from_numpy(logits).to(self.device), tensor)
+            given = torch.from_numpy(logits).to(self.device)
+            return Outputs(given.clamp(min=SMALLEST).log() if self.accepted.probabilities else given, tensor)
         assert tensor is not None  # since there is always one of both
         return Outputs(tensor[:, :0] if self.head is None else self._logits(tensor), tensor)
 

@@ -30,7 +30,7 @@ from macs.core.files import write_atomically
 from macs.core.version import __version__
 from macs.data.compatibility import warn_of_guessing
 from macs.detector._detector import Detector
-from macs.detector._feature_detector import FeatureDetector
+from macs.detector._feature_detector import SMALLEST, FeatureDetector
 from macs.detector.rows import Columns
 from macs.detector.runtime import OUTPUTS, UNSEALED, run, seal, session
 from macs.detector.saving import metadata_of, onnx_path
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OPSET = 18
-SMALLEST = float(np.finfo(np.float32).tiny)  # probability, as in Rows.slices
 INPUT = "raw uint8 RGB pixels 0..255, N x H x W x 3, no normalisation"
 SCORE = "score/"  # prefix of the nodes that compute score and p-value, which stay in float32 in an int8 file
 TOLERANCE = 1e-3  # rounding is far below this; a larger difference means that the export went wrong

@@ -55,7 +55,10 @@ class Columns:
 
 
 class Slice(NamedTuple):
-    """A batch of rows in float32, and what is wrong with those that cannot be judged, by their position in it."""
+    """A batch of rows in float32, and what is wrong with those that cannot be judged, by their position in it.
+
+    `logits` may be probabilities.
+    """
 
     features: NDArray[np.float32] | None
     logits: NDArray[np.float32] | None
@@ -249,8 +252,6 @@ class Rows:
                 wrong = (logits < 0).any(axis=1) | ~(np.abs(logits.sum(axis=1) - 1) <= UNEVEN)
                 bad = [place for place in np.flatnonzero(wrong).tolist() if place not in reasons]
                 reasons |= dict.fromkeys(bad, "Its probabilities are not a distribution: they must sum to one.")
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    logits = np.log(np.maximum(logits, np.finfo(np.float32).tiny))
             yield Slice(features, logits, reasons)
 
     def usable(self, purpose: str) -> "Rows":
