@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from macs.core.errors import MacsError
     from macs.core.memory import keep_freed_memory
     from macs.data import FeatureSet, ImageSet
-    from macs.detector import Detector, FeatureDetector, Runtime
+    from macs.detector import Detector, FeatureDetector, FeatureRuntime, Runtime
     from macs.evaluation import evaluate
     from macs.training import PRETRAINING, Recipe, TrainingSpec, finetune, pretrain
 
@@ -26,6 +26,7 @@ __all__ = [
     "PRETRAINING",
     "Detector",
     "FeatureDetector",
+    "FeatureRuntime",
     "FeatureSet",
     "ImageSet",
     "MacsError",
@@ -68,6 +69,7 @@ __getattr__ = lazily(
         **{name: f"macs.{name}" for name in _MODULES},
         "Detector": "macs.detector",
         "FeatureDetector": "macs.detector",
+        "FeatureRuntime": "macs.detector",
         "FeatureSet": "macs.data",
         "ImageSet": "macs.data",
         "MacsError": "macs.core.errors",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from macs.detector.calibration import Calibration
     from macs.detector.covariate_shift import LikelihoodRatio, effective_size, weighted_p_values
     from macs.detector.multilabel import LabelThresholds
-    from macs.detector.runtime import Runtime
+    from macs.detector.runtime import FeatureRuntime, Runtime
     from macs.detector.score_selection import Choice
     from macs.detector.verdicts import Verdicts
 
@@ -26,6 +26,7 @@ __all__ = [
     "Choice",
     "Detector",
     "FeatureDetector",
+    "FeatureRuntime",
     "LabelThresholds",
     "LikelihoodRatio",
     "Runtime",
@@ -41,6 +42,7 @@ __getattr__ = lazily(
         "Choice": "macs.detector.score_selection",
         "Detector": "macs.detector._detector",
         "FeatureDetector": "macs.detector._feature_detector",
+        "FeatureRuntime": "macs.detector.runtime",
         "LabelThresholds": "macs.detector.multilabel",
         "LikelihoodRatio": "macs.detector.covariate_shift",
         "Runtime": "macs.detector.runtime",

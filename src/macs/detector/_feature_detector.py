@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +27,7 @@ from macs.scores._fitting import negative_share
 
 AGREE = 0.02  # how far given logits may be from those of the head, as a share of their spread: float16 is nearer
 
+SMALLEST = float(np.finfo(np.float32).tiny)  # probability whose logarithm is taken
 SAME = 1e-4  # a spread of confidences that is rounding
 
 
@@ -68,6 +70,7 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
     p_values: PValues | None
     choice: Choice | None
     unit = ROWS
+    device = torch.device("cpu")
 
     def __init__(
         self,
@@ -88,6 +91,13 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
         record = self.calibration
         state = f"keeps {record.keep:.4g} of {record.data}" if record else "not calibrated"
         return f"<FeatureDetector {self.score!r}, {state}>"
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move score and head to a device, in place as torch does, and return the detector."""
+        self.score.to(device)
+        self.device = torch.device(device)
+        self.head = None if self.head is None else (self.head[0].to(device), self.head[1].to(device))
+        return self
 
     def fit(
         self,
@@ -160,6 +170,7 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
         per_class: bool = False,
         outliers: Mapping[str, Any] | None = None,
         check: Any = None,
+        name: str | Path | None = None,
     ) -> Self:
         """Find the threshold that keeps at least the share `keep` of new ID rows, in place.
 
@@ -177,6 +188,8 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
         check
             Other ID rows, or the share of the rows to hold back; the record contains the share that is kept and the
             share that was expected.
+        name
+            What the record calls these rows.
 
         Returns
         -------
@@ -197,7 +210,7 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
             probabilities=probabilities,
             labels=labels,
             classes=self.classes,
-            name="calibration data",
+            name=str(name or "calibration data"),
         )
         ready = self._accepting(given) if self.columns is None else self
         validation = ready._usable(given, "to calibrate")
@@ -216,6 +229,72 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
                 "take msp or gen, or give logits."
             )
         return self._become(done)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything into one .safetensors file.
+
+        Parameters
+        ----------
+        path
+            File to write, ending in .safetensors.
+
+        Examples
+        --------
+        >>> import macs, numpy as np
+        >>> logits = np.random.default_rng(0).normal(size=(300, 5))
+        >>> macs.FeatureDetector("energy").calibrate(logits=logits).save("d.safetensors")
+        """
+        from macs.detector.saving import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path, score: Score | str | None = None) -> "FeatureDetector":
+        """Read a file that `save` wrote; no code from it is run.
+
+        Parameters
+        ----------
+        path
+            The file.
+        score
+            A score of your own, as an object or as "module:Class", if the file holds one.
+
+        Returns
+        -------
+        FeatureDetector
+            The calibrated detector.
+
+        Examples
+        --------
+        >>> import macs, numpy as np
+        >>> logits = np.random.default_rng(0).normal(size=(300, 5))
+        >>> macs.FeatureDetector("energy").calibrate(logits=logits).save("d.safetensors")
+        >>> macs.FeatureDetector.load("d.safetensors")
+        <FeatureDetector Energy(), keeps 0.95 of calibration data>
+        """
+        from macs.detector.saving import read
+
+        return read(path).load_features(score)
+
+    def export(self, path: str | Path) -> None:
+        """Write one ONNX file: features or logits in float32 in; index, confidence, p_value and is_ood out.
+
+        Parameters
+        ----------
+        path
+            File to write, ending in .onnx; `macs.FeatureRuntime` runs it without torch.
+
+        Examples
+        --------
+        >>> import macs, numpy as np
+        >>> logits = np.random.default_rng(0).normal(size=(300, 5))
+        >>> macs.FeatureDetector("energy").calibrate(logits=logits).export("d.onnx")
+        >>> len(macs.FeatureRuntime("d.onnx").predict(logits=logits))
+        300
+        """
+        from macs.detector.export import export
+
+        export(self, path)
 
     def _accepting(self, rows: Rows) -> Self:
         """A copy that takes such rows; an error if the score needs others."""
@@ -276,11 +355,17 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
 
     def outputs(self, features: NDArray[np.float32] | None, logits: NDArray[np.float32] | None) -> Outputs:
         """The arrays of a batch as the score takes them."""
-        tensor = None if features is None else torch.from_numpy(features)
+        tensor = None if features is None else torch.from_numpy(features).to(self.device)
         if logits is not None:
-            return Outputs(torch.from_numpy(logits), tensor)
+            given = torch.from_numpy(logits).to(self.device)
+            return Outputs(given.clamp(min=SMALLEST).log() if self.accepted.probabilities else given, tensor)
         assert tensor is not None  # since there is always one of both
         return Outputs(tensor[:, :0] if self.head is None else self._logits(tensor), tensor)
+
+    def zeros(self) -> Outputs:
+        """The outputs for a row of zeros."""
+        widths = (self.accepted.features, self.accepted.logits)
+        return self.outputs(*(np.zeros((1, width), np.float32) if width else None for width in widths))
 
     @torch.inference_mode()
     def answer(self, features: NDArray[np.float32] | None, logits: NDArray[np.float32] | None) -> Predictions:
@@ -306,7 +391,7 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
         known = self._last_layer(train or held_out)
         if train is not None:
             logits, features = self._known(train)
-            labels = None if train.labels is None else torch.from_numpy(train.labels)
+            labels = None if train.labels is None else torch.from_numpy(train.labels).to(self.device)
             if self.score.labelled and labels is None:
                 raise MacsError(f"{self.score.written} is fitted class by class; give labels=.")
             negative = negative_share(features)
@@ -321,8 +406,9 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
 
     def _last_layer(self, images: Rows | None) -> Known:
         width, count = self.accepted.features, self._width
-        weight, bias = self.head or (torch.empty(0, width), torch.empty(0))
-        return Known(torch.empty(0, count), torch.empty(0, width), None, weight, bias)
+        empty = torch.empty(0, device=self.device)
+        weight, bias = self.head or (empty.new_empty(0, width), empty)
+        return Known(empty.new_empty(0, count), empty.new_empty(0, width), None, weight, bias)
 
     def _chosen(self, auto: Auto, fitting: Fitting[Rows], held_out: Rows) -> tuple[Score, Choice]:
         raise MacsError("auto chooses among scores by looking at images; name a score for features and logits.")

@@ -1,15 +1,24 @@
 """FeatureJudge: the part of a feature detector that does not depend on whether PyTorch or ONNX Runtime computes it."""
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
+from macs.core.files import user_path
+from macs.data.image_files import printable_name
 from macs.detector.judging import Judge, check_promise
+from macs.detector.row_files import tables_in
 from macs.detector.rows import BATCH, Columns, Rows, Slice
-from macs.detector.verdicts import Verdicts
+from macs.detector.verdicts import Verdict, Verdicts, control_false_discoveries
+from macs.evaluation.measurement import measure
+from macs.evaluation.protocol import Protocol
+from macs.evaluation.results import Evaluation
+from macs.metrics import FprRule
 from macs.predictions import NO_CLASS, Predictions, joined
 
 
@@ -69,6 +78,96 @@ class FeatureJudge(Judge):
         check_promise(self.calibrated, threshold, fdr)
         rows = Rows.of(features, logits=logits, probabilities=probabilities)
         return self.decided(self.judge(*self._placed(rows, tau)), fdr)
+
+    def predict_files(
+        self,
+        paths: str | Path | Iterable[str | Path],
+        *,
+        threshold: float | None = None,
+        fdr: float | None = None,
+        on_row: Callable[[Verdict], Any] = lambda row: None,
+    ) -> Iterator[Verdict]:
+        """Judge the rows of .npz, .npy, .parquet and .csv files; memory does not grow with their number.
+
+        Rows come as they are computed. With `fdr` they come at the end, since it judges all rows together; `on_row` is
+        called with each row as it is computed. A file that cannot be read gives one row with the reason.
+        """
+        if not isinstance(paths, str | Path | Iterable):
+            raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
+        check_promise(self.calibrated, threshold, fdr)
+        tau = self.thresholds(threshold)
+        rows = self._rows_of([paths] if isinstance(paths, str | Path) else paths, tau, on_row)
+        return rows if fdr is None else control_false_discoveries(rows, fdr)
+
+    def _rows_of(
+        self, paths: Iterable[str | Path], tau: NDArray[np.float32], on_row: Callable[[Verdict], Any]
+    ) -> Iterator[Verdict]:
+        for path in paths:
+            first, name = 0, printable_name(user_path(path))
+            try:
+                for part in tables_in(path, self.accepted):
+                    verdicts = self.judge(*self._placed(part, tau))
+                    for row in verdicts.rows(f"{name}[{first + place}]" for place in range(len(part))):
+                        on_row(row)
+                        yield row
+                    first += len(part)
+            except MacsError as error:
+                row = Verdict(name, reason=str(error))
+                on_row(row)
+                yield row
+
+    def evaluate(
+        self,
+        test: Any,
+        ood: Mapping[str, Any],
+        *,
+        trials: int = 10,
+        share: float = 0.2,
+        seed: int = 0,
+        fpr_rule: FprRule = "first",
+    ) -> Evaluation:
+        """Measure how well the confidences tell ID from OOD test rows, as `macs.evaluate` does for a network.
+
+        Parameters
+        ----------
+        test
+            ID test rows with labels, as a mapping of `features`, `logits` and `labels` to arrays.
+        ood
+            Sets of unknown rows, by name, likewise, without labels.
+        trials, share, seed, fpr_rule
+            As in `macs.evaluate`.
+
+        Returns
+        -------
+        Evaluation
+            The accuracy, and the metrics of each OOD set; printed, it is a table.
+
+        Examples
+        --------
+        >>> import macs, numpy as np
+        >>> random = np.random.default_rng(0)
+        >>> detector = macs.FeatureDetector("maxlogit").calibrate(logits=random.normal(size=(300, 5)))
+        >>> logits = random.normal(size=(300, 5))
+        >>> known = {"logits": logits, "labels": logits.argmax(1)}
+        >>> detector.evaluate(known, {"shifted": {"logits": logits[:200] - 3}}).sets[0].images
+        200
+        """
+        protocol = Protocol(trials, share, seed, fpr_rule)
+        record = self.calibrated
+        sets = {
+            name: Rows.of(rows, classes=self.classes, name=name).matched(self.accepted).usable("to measure")
+            for name, rows in {"the ID test data": test, **ood}.items()
+        }
+        known, *unknown = (self.asked(rows)[0] for rows in sets.values())
+        labels = next(iter(sets.values())).labels
+        if labels is None or not self.classes:
+            raise MacsError(
+                "An evaluation contains the accuracy, for which the ID test data need logits and labels; without them, "
+                "compare confidences with macs.metrics.ood_metrics."
+            )
+        correct = known.index == labels
+        confidences = {name: answers.confidence for name, answers in zip(ood, unknown, strict=True)}
+        return measure("the ID test data", correct, known.confidence, confidences, record.score, protocol)
 
     def _placed(self, rows: Rows, tau: NDArray[np.float32]) -> tuple[Predictions, NDArray[np.float32], dict[int, str]]:
         predictions, reasons = self.asked(rows.matched(self.accepted))

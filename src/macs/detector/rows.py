@@ -43,15 +43,22 @@ class Columns:
     @property
     def takes(self) -> dict[str, int]:
         """The widths of the arrays by their names."""
-        logits = "probabilities" if self.probabilities else "logits"
-        return {name: width for name, width in (("features", self.features), (logits, self.logits)) if width}
+        return {name: width for name, width in (("features", self.features), (self.second, self.logits)) if width}
+
+    @property
+    def second(self) -> str:
+        """The name of the array beside the features."""
+        return "probabilities" if self.probabilities else "logits"
 
     def __str__(self) -> str:
         return " and ".join(f"{name} (N x {width})" for name, width in self.takes.items())
 
 
 class Slice(NamedTuple):
-    """A batch of rows in float32, and what is wrong with those that cannot be judged, by their position in it."""
+    """A batch of rows in float32, and what is wrong with those that cannot be judged, by their position in it.
+
+    `logits` may be probabilities.
+    """
 
     features: NDArray[np.float32] | None
     logits: NDArray[np.float32] | None
@@ -108,7 +115,7 @@ class Rows:
                 beside = {"logits": logits, "probabilities": probabilities, "labels": labels}
                 merged = {**table, **{key: value for key, value in beside.items() if value is not None}}
                 made = cls.of(merged, classes=classes, name=name)
-                return replace(made, names=names)
+                return made.named(names)
             features = table["features"]
         if logits is not None and probabilities is not None:
             raise MacsError(f"{name}: give logits or probabilities, not both.")
@@ -182,6 +189,10 @@ class Rows:
         features, logits = (0 if array is None else array.shape[1] for array in (self.features, self.logits))
         return Columns(features, logits, self.probabilities, self.names)
 
+    def named(self, names: tuple[str, ...]) -> "Rows":
+        """The same rows, with the names of the features."""
+        return replace(self, names=names)
+
     def subset(self, positions: NDArray[np.int64], name: str = "") -> "Rows":
         """Some of the rows."""
         features, logits, labels = (
@@ -200,8 +211,7 @@ class Rows:
     def matched(self, columns: Columns) -> "Rows":
         """The arrays that a detector takes, with its widths; an error if some are missing or have others."""
         features, logits = (self.features if columns.features else None), (self.logits if columns.logits else None)
-        called = "probabilities" if columns.probabilities else "logits"
-        for what, array, width in (("features", features, columns.features), (called, logits, columns.logits)):
+        for what, array, width in (("features", features, columns.features), (columns.second, logits, columns.logits)):
             if width and array is None:
                 raise MacsError(f"The detector takes {columns}, but {self.name} has no {what}; give {what}=.")
         if columns.names and self.names and self.names != columns.names:
@@ -213,7 +223,7 @@ class Rows:
                 )
             assert features is not None  # since they have names
             features = features[:, [self.names.index(name) for name in columns.names]]
-        for what, array, width in (("features", features, columns.features), (called, logits, columns.logits)):
+        for what, array, width in (("features", features, columns.features), (columns.second, logits, columns.logits)):
             if array is not None and array.shape[1] != width:
                 raise MacsError(
                     f"{self.name} has {array.shape[1]:,} {what} per row, but the detector was fitted to {width:,}."
@@ -242,8 +252,6 @@ class Rows:
                 wrong = (logits < 0).any(axis=1) | ~(np.abs(logits.sum(axis=1) - 1) <= UNEVEN)
                 bad = [place for place in np.flatnonzero(wrong).tolist() if place not in reasons]
                 reasons |= dict.fromkeys(bad, "Its probabilities are not a distribution: they must sum to one.")
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    logits = np.log(np.maximum(logits, np.finfo(np.float32).tiny))
             yield Slice(features, logits, reasons)
 
     def usable(self, purpose: str) -> "Rows":

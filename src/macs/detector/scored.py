@@ -211,7 +211,8 @@ class ScoredDetector(Judge, Generic[I]):
         fitting = self._fitting or Fitting()
         if score.needs("training images") and fitting.train is None:
             raise MacsError(
-                f"{score!r} has to be fitted to ID training {self.unit} before it is calibrated; call .fit(...) first."
+                f"{score!r} has to be fitted to ID training {self.unit} before it is calibrated; call "
+                f".fit({'train' if self.unit == IMAGES else 'features'}) first."
             )
         if not score.needs("held-out images"):  # the last layer is all that it needs
             return self._with(score=score.fit(self._last_layer(validation))), validation

@@ -133,14 +133,15 @@ def shortest(value: np.float32) -> float:
 class Count:
     """The numbers of rows, of OOD images, and of images that could not be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "images") -> None:
+        self.unit = unit
         self.rows = self.ood = self.failed = 0
 
     def __str__(self) -> str:
         rows = "its row gives" if self.failed == 1 else "their rows give"
         failed = f"{self.failed:,} could not be read ({rows} the reason)"
         known = self.rows - self.ood - self.failed
-        return f"{self.rows:,} images: {known:,} ID, {self.ood:,} OOD" + (f", {failed}" if self.failed else "")
+        return f"{self.rows:,} {self.unit}: {known:,} ID, {self.ood:,} OOD" + (f", {failed}" if self.failed else "")
 
     def add(self, row: Verdict) -> None:
         self.rows += 1

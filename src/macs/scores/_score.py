@@ -266,7 +266,7 @@ def confidence_of(score: Score, outputs: Outputs) -> Tensor:
     """The confidences of a score for a batch; an error if they are not one number per image."""
     with blamed(score):
         confidences = score.confidence(outputs)
-    if not isinstance(confidences, Tensor) or confidences.shape != (len(outputs),):
+    if not isinstance(confidences, Tensor) or confidences.shape != outputs.logits.shape[:1]:
         shape = tuple(confidences.shape) if isinstance(confidences, Tensor) else type(confidences).__name__
         raise MacsError(
             f"The score {type(score).__name__} gives {shape} for {len(outputs)} images; it must return a tensor with "
