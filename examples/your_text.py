@@ -16,8 +16,10 @@ import inspect
 import pkgutil
 import re
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -154,15 +156,22 @@ def main(seeds: Sequence[int] = (0, 1, 2)) -> dict[str, dict[str, NDArray[np.flo
     detector.calibrate(held_out, labels=calibration.labels, keep=0.9, check=checked)
     print(f"\n{detector.calibration}")
     sentences = [
-        "Design a digital Butterworth filter of a given order and return the coefficients of numerator and denominator.",
+        "Design a digital Butterworth filter of a given order and return the coefficients of its transfer function.",
         "Compute the cumulative distribution function of a continuous random variable with shape parameters.",
-        "Whisk the eggs with sugar, fold in the flour, and bake the cake for forty minutes until a skewer comes out dry.",
+        "Whisk the eggs with sugar, fold in the flour, and bake the cake for forty minutes until it is golden.",
         "The licensee may distribute copies of the work provided that this notice is retained on every copy of it.",
     ]
-    verdicts = detector.predict(outputs_of(net, rows("sentences", sentences)))
+    asked = outputs_of(net, rows("sentences", sentences))
+    verdicts = detector.predict(asked)
     for sentence, verdict in zip(sentences, verdicts.rows(sentences), strict=True):
         answer = "unknown" if verdict.is_ood else verdict.class_
         print(f"{answer:>10}  p = {verdict.p_value:.3f}  {sentence[:60]}...")
+    exported = Path(tempfile.mkdtemp(), "texts.onnx")
+    detector.export(exported)
+    everything = [asked, *(outputs_of(net, each) for each in (test, *unknown.values()))]
+    pairs = [(detector.predict(each), macs.FeatureRuntime(exported).predict(each)) for each in everything]
+    equal = sum(int((one.is_ood == other.is_ood).sum()) for one, other in pairs)
+    print(f"The ONNX file gives {equal:,} of {sum(len(one) for one, _ in pairs):,} texts the same verdict.")
     return means
 
 
