@@ -1,0 +1,33 @@
+"""The examples of texts and of tables, run as they stand, with fewer seeds and splits."""
+
+import runpy
+
+import numpy as np
+import pytest
+
+from repository import ROOT
+
+pytestmark = pytest.mark.docs
+
+
+def test_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    example = runpy.run_path(str(ROOT / "examples" / "your_text.py"))
+    assert "def" not in example["prose"]("Return x.\n>>> def f(): pass\n")
+    results = example["main"]([0])
+    assert [*results] == ["without outliers", "with outliers"]
+    for own in results.values():
+        assert {*own} == {*example["SCORES"]} and own["energy"][-1][0] > 85  # the mean AUROC
+        np.testing.assert_allclose(own["msp"][-1], np.mean(own["msp"][:-1], axis=0))
+    printed = capsys.readouterr().out
+    count = printed.split("The ONNX file gives ")[1].split(" of ")
+    assert count[0] == count[1].split(" ")[0]
+    assert "   unknown  p = " in printed and "    signal  p = " in printed
+
+
+def test_tables(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    example = runpy.run_path(str(ROOT / "examples" / "your_table.py"))
+    tables = {"iris": example["load_iris"]}
+    monkeypatch.setitem(example["main"].__globals__, "TABLES", tables)
+    example["main"](1, 3)
+    printed = capsys.readouterr().out
+    assert "mahalanobis" in printed and "energy + outliers" in printed and "over 3 splits" in printed
