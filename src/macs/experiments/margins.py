@@ -210,7 +210,7 @@ def sweep(
     nothing twice. The `engine` trains the cells; by default, one after another in this process.
     """
     from macs import methods, nets
-    from macs.training.sources import Held, spec_of
+    from macs.training.sources import Held, Training
 
     if choose == "test" and (test is None or not ood):
         raise MacsError("To choose the margin on test images, give the ID test images and at least one OOD set.")
@@ -221,8 +221,8 @@ def sweep(
         name = f"{method}-m{cell_recipe.options['margin']:g}-seed{cell_recipe.seed}".replace(":", ".")
         built = methods.build(method, cell_recipe.options)
         measured_on = validation if cell_recipe.keep == "best" else ()
-        spec = spec_of(net, train, outliers, built, cell_recipe, *measured_on)
-        cells.append(Cell(Path(run), name, spec))
+        training = Training(net, train, outliers, built, cell_recipe, *measured_on)
+        cells.append(Cell(Path(run), name, training.spec))
     engine = engine or SerialEngine(progress=progress)
     engine.hold(Held.of([train, outliers, *validation], [net]))
     examination = Examination(*validation, test, ood or {})

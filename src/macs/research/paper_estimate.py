@@ -13,7 +13,7 @@ from macs.core.console import tell
 from macs.core.errors import MacsWarning
 from macs.data import ImageSet
 from macs.data.catalog import catalog
-from macs.research.paper_grid import Only, Training, trainings
+from macs.research.paper_grid import Only, PaperTraining, trainings
 from macs.research.paper_runs import Bench, Setup, benches
 from macs.research.publication import ResultTable, plain
 from macs.training.recipe import Recipe
@@ -27,7 +27,7 @@ MEASURED_ON = 32  # ID images, and as many outliers, per step when a speed is me
 class PlannedTraining:
     """One training of the plan."""
 
-    training: Training
+    training: PaperTraining
     state: str  # "done", "to do" or "data missing"
     images: float  # images scored count less, by the factor SCORING
     seconds: float
@@ -58,7 +58,7 @@ def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], p
     """What is left to do and how long it takes; sets that are not on disk count with their official sizes."""
     todo = trainings(parts, setup.scale, only, seeds)
     missing: dict[str, str] = {}
-    done: set[Training] = set()
+    done: set[PaperTraining] = set()
     sizes: dict[str, tuple[int, int]] = {}
     rates: dict[tuple[str, str], float] = {}  # images per second of a network and method, or of the network alone
     for sets, group in benches(setup, todo, missing):

@@ -16,7 +16,7 @@ from macs.data.loading import data_root
 from macs.experiments.cells import Cell, Engine, Examination, Result, SerialEngine, checkpoint_of, spread
 from macs.experiments.margins import ChosenOn, Point, chosen_margin, held_out, plateaus
 from macs.metrics import FprRule
-from macs.research.paper_grid import MACS, Only, PaperScale, TableRow, Training, rows_of, trainings
+from macs.research.paper_grid import MACS, Only, PaperScale, PaperTraining, TableRow, rows_of, trainings
 from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Setup:
     checkpoint: Path | None = None  # for every network, or a folder of files called ID-NET.pt
     normalisation: str | None = None  # of the images that the checkpoint's network was trained on, if not ours
 
-    def finetuning(self, training: Training) -> Recipe:
+    def finetuning(self, training: PaperTraining) -> Recipe:
         """The recipe of a fine-tuning. In the released loop over margins, the cosine falls and rises in turn.
 
         Every round draws other images. For ImageNet-32, an epoch of the released code has as many ID images as there
@@ -89,13 +89,13 @@ class Bench:
     examination: Examination
     missing: dict[str, str]  # set -> how to get it
 
-    def cell(self, training: Training) -> Cell | None:
+    def cell(self, training: PaperTraining) -> Cell | None:
         """The cell of a training, or None until the training that it starts from is finished.
 
         All trainings of an ID set, network and seed start from the same pretraining, directly or in a chain.
         """
         from macs import methods, nets
-        from macs.training.sources import spec_of
+        from macs.training.sources import Training
 
         if training.method == "msp":
             return self._pretraining(training)
@@ -106,17 +106,15 @@ class Bench:
         if training.margin is not None:
             settings["margin"] = training.margin
         net = nets.load(before.folder.net_file, training.net, len(self.train.classes))
-        spec = spec_of(
-            net, self.train, self.outliers, methods.build(training.method, settings), self.setup.finetuning(training)
-        )
-        return Cell(before.root, training.name, spec)
+        method, recipe = methods.build(training.method, settings), self.setup.finetuning(training)
+        return Cell(before.root, training.name, Training(net, self.train, self.outliers, method, recipe).spec)
 
-    def _pretraining(self, training: Training) -> Cell:
+    def _pretraining(self, training: PaperTraining) -> Cell:
         """The cell of the pretraining; a checkpoint that was given counts as a pretraining done elsewhere."""
         from macs import methods
         from macs import training as train
         from macs.training.checks import warn_of_normalisation
-        from macs.training.sources import spec_of
+        from macs.training.sources import Training
 
         recipe = replace(self.setup.scale.pretraining, seed=training.seed)
         checkpoint = self.setup.checkpoint_of(self.id, training.net)
@@ -130,7 +128,7 @@ class Bench:
             seed=recipe.seed,
             normalisation=self.setup.normalisation,
         )
-        spec = spec_of(net, self.train, None, methods.build("msp"), replace(recipe, batch_out=0))
+        spec = Training(net, self.train, None, methods.build("msp"), recipe).spec
         return Cell(self.setup.out / "cells", training.name, spec, trained=checkpoint is not None)
 
     def held(self) -> "Held":
@@ -202,12 +200,12 @@ class Reproduction:
     setup: Setup
     seeds: tuple[int, ...]
     only: Only
-    results: dict[Training, Result] = field(default_factory=dict)
-    failures: dict[Training, str] = field(default_factory=dict)
+    results: dict[PaperTraining, Result] = field(default_factory=dict)
+    failures: dict[PaperTraining, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # ID set -> how to get it
     notes: dict[str, list[str]] = field(default_factory=dict)  # ID set -> where its numbers come from
 
-    def result(self, training: Training) -> Result:
+    def result(self, training: PaperTraining) -> Result:
         if training.id in self.missing:
             raise Lacking("missing", f"{training.id} was not run: {self.missing[training.id]}")
         if training in self.failures:
@@ -279,10 +277,10 @@ def reproduce(
 
 def _cells(
     sets: Bench,
-    group: Sequence[Training],
+    group: Sequence[PaperTraining],
     done: Reproduction,
     unused: "Counter[str]",
-    titles: Mapping[Training, str],
+    titles: Mapping[PaperTraining, str],
     progress: bool,
 ) -> Iterator[Cell]:
     """The cells of trainings, each announced as it is taken; those whose pretraining failed are left out."""
@@ -303,7 +301,9 @@ def _cells(
         yield cell
 
 
-def benches(setup: Setup, todo: Sequence[Training], missing: dict[str, str]) -> Iterator[tuple[Bench, list[Training]]]:
+def benches(
+    setup: Setup, todo: Sequence[PaperTraining], missing: dict[str, str]
+) -> Iterator[tuple[Bench, list[PaperTraining]]]:
     """The images and trainings of one ID set after another, so that memory holds one; fills in what is missing."""
     for id in dict.fromkeys(training.id for training in todo):
         try:
@@ -314,7 +314,7 @@ def benches(setup: Setup, todo: Sequence[Training], missing: dict[str, str]) -> 
         yield sets, [training for training in todo if training.id == id]
 
 
-def refuse_gaps(setup: Setup, todo: Sequence[Training]) -> None:
+def refuse_gaps(setup: Setup, todo: Sequence[PaperTraining]) -> None:
     """Say at the start, and not after days, which sets are not on disk."""
     scale, root = setup.scale, data_root(setup.root)
     ids = dict.fromkeys(training.id for training in todo)

@@ -107,13 +107,11 @@ class StudyCell(Cell):
 def cell_for(trial: Trial, root: Path, sets: "StudySets") -> StudyCell:
     """The cell of a trial; its training is stored below `root`."""
     from macs import methods
-    from macs.training.sources import spec_of
+    from macs.training.sources import Training
 
     method = methods.build(trial.method or "msp", trial.recipe.options)
     outliers = sets.outliers if not trial.outliers else sets.outliers.split(trial.outliers)[0]
-    spec = spec_of(sets.net, sets.train, outliers if method.needs_outliers else None, method, trial.recipe)
-    if not method.needs_outliers:  # as the training itself will record it
-        spec = replace(spec, recipe=replace(spec.recipe, batch_out=0))
+    spec = Training(sets.net, sets.train, outliers, method, trial.recipe).spec
     code = loss_code(trial.method)
     return StudyCell(root, trial.name, spec, not trial.method, code, sets.measured_on, trial.carried)
 
