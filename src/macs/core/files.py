@@ -20,8 +20,13 @@ from contextlib import contextmanager, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
+from macs.core.console import tell
 from macs.core.errors import MacsError
-from macs.core.flock import fcntl
+
+try:
+    import fcntl
+except ImportError:  # on Windows, where files are not locked
+    fcntl = None  # type: ignore[assignment]
 
 RUN_FILES = ("recipe.toml", "metrics.jsonl", "state.pt", "net.safetensors")  # the files of a run folder
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm", ".npy")
@@ -295,6 +300,27 @@ def _temporary(path: Path) -> Iterator[Path]:
         if fcntl is not None:
             os.close(handle)
         name.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(file: Path, waiting: str) -> Iterator[None]:
+    """Hold a lock file; if another process holds it, print `waiting` and wait until that process lets go or ends."""
+    if fcntl is None:  # Windows: nothing keeps two processes apart
+        yield
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell(waiting)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:  # some network file systems have no locks
+            pass
+        yield
+    finally:
+        os.close(handle)  # this releases the lock, as the system does when a process is killed
 
 
 def remove_abandoned(path: Path) -> None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 from macs.core.files import kind_of, user_path
 from macs.core.registry import users_code
-from macs.data.dataset_adapters import listed_classes
+from macs.data.dataset_adapters import listed_classes, plain_number
 from macs.data.imageset import ImageSet, as_array, numbers_as_names, require_images, whole_numbers
 from macs.data.pixels import Joined, Resized
 from macs.data.preparation import Preparation
@@ -119,7 +119,7 @@ def parts_of(batch: Any) -> tuple[Any, Any]:
         if all(isinstance(item, Mapping) or (isinstance(item, list | tuple) and item) for item in batch):
             pairs = [parts_of(item) if isinstance(item, Mapping) else (item[0], [*item, None][1]) for item in batch]
             images, labels = zip(*pairs, strict=True)
-            return list(images), None if any(label is None for label in labels) else [*map(_number, labels)]
+            return list(images), None if any(label is None for label in labels) else [*map(plain_number, labels)]
     return batch, None
 
 
@@ -223,11 +223,6 @@ def _labelled(images: ImageSet, labels: Any, what: str) -> ImageSet:
         return images
     numbers = whole_numbers(what, labels.detach().cpu() if hasattr(labels, "detach") else labels)
     return replace(images, labels=numbers, classes=numbers_as_names(numbers))
-
-
-def _number(label: Any) -> Any:
-    """A label as a plain number, if it is a tensor or an array of one."""
-    return label.item() if hasattr(label, "item") and getattr(label, "ndim", 0) == 0 else label
 
 
 def _required(preparation: Preparation | None, what: str) -> Preparation:

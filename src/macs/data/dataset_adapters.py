@@ -79,7 +79,7 @@ class DatasetPictures:
 
     def label(self, i: int) -> int | None:
         label = self.item(i)[1]
-        number = label.item() if hasattr(label, "item") and getattr(label, "ndim", 0) == 0 else label
+        number = plain_number(label)
         if number is not None and not isinstance(number, int):
             raise MacsError(f"Item {i} of {self.name} has the label {label!r:.100}; labels must be class numbers.")
         return number
@@ -92,6 +92,11 @@ class DatasetPictures:
                     f"Item {i} of {self.name} is a different image each time; leave out its random transforms, since "
                     "training adds its own (--augment)."
                 )
+
+
+def plain_number(label: Any) -> Any:
+    """A label as a plain number, if it is a tensor or an array of one."""
+    return label.item() if hasattr(label, "item") and getattr(label, "ndim", 0) == 0 else label
 
 
 def probed(length: int) -> list[int]:

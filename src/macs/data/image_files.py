@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
 from macs.core.files import input_file, kind_of, reason
+from macs.core.registry import quoted
 from macs.data.preparation import SUFFIXES
 
 T = TypeVar("T")
@@ -158,7 +159,7 @@ class ImageList:
         for i, line in enumerate(lines_of(path)):
             match = _LINE.fullmatch(line)
             if not match:
-                raise wrong(path, i, f"holds {shown(line)}; write the path of an image ({', '.join(SUFFIXES)}) there")
+                raise wrong(path, i, f"holds {quoted(line)}; write the path of an image ({', '.join(SUFFIXES)}) there")
             label = sys.intern(match[2] or "")
             if i and kind_of_label(label) != kind_of_label(labels[0]):
                 first, here = (f"{kind_of_label(text)} ({text or 'none'})" for text in (labels[0], label))
@@ -195,7 +196,7 @@ class ImageList:
     def _refuse(self, wrong_ones: NDArray[np.bool_], why: str) -> None:
         if wrong_ones.any():
             i = int(wrong_ones.argmax())
-            raise wrong(self.file, i, f"has the label {shown(self.labels[i])}, which {why}; correct it")
+            raise wrong(self.file, i, f"has the label {quoted(self.labels[i])}, which {why}; correct it")
 
     def class_names_beside(self) -> tuple[str, ...]:
         """The lines of classes.txt in the list's folder; none if there is no such file."""
@@ -226,10 +227,6 @@ def lines_of(file: Path) -> Iterator[str]:
 
 def kind_of_label(label: str) -> str:
     return "a number" if _NUMBER.fullmatch(label) else "text" if label else "nothing"
-
-
-def shown(text: str) -> str:
-    return repr(text if len(text) <= 100 else f"{text[:100]}...")
 
 
 def wrong(file: Path, i: int, what: str) -> MacsError:

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.data.preparation import SUFFIXES
 
 SHARDS = (".tar", ".parquet")
@@ -169,6 +169,4 @@ def _matches(system: Any, pattern: str) -> Iterator[str]:
 
 
 def _words(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "nothing is there"
-    return f"{(str(error).strip().splitlines() or [type(error).__name__])[0].rstrip('.')}"
+    return "nothing is there" if isinstance(error, FileNotFoundError) else first_line(error)

@@ -14,11 +14,9 @@ room for it and yields results in any order, as they come. A cell that fails sto
 import copy
 import json
 import logging
-import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -27,10 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.core.console import tell
 from macs.core.errors import MacsError, first_line
-from macs.core.files import check_unpacked, write_atomically, write_text
-from macs.core.flock import fcntl
+from macs.core.files import check_unpacked, locked, write_atomically, write_text
 from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.spec import fingerprint, short_hash
@@ -246,27 +242,6 @@ def save_arrays(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
             np.savez_compressed(opened, allow_pickle=False, **arrays)
 
     write_atomically(file, save)
-
-
-@contextmanager
-def locked(file: Path, waiting: str) -> Iterator[None]:
-    """Hold a lock file; if another process holds it, print `waiting` and wait until that process lets go or ends."""
-    if fcntl is None:  # Windows: nothing keeps two processes apart
-        yield
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell(waiting)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:  # some network file systems have no locks
-            pass
-        yield
-    finally:
-        os.close(handle)  # this releases the lock, as the system does when a process is killed
 
 
 def spread(images: ImageSet, count: int) -> ImageSet:

@@ -24,7 +24,7 @@ from macs.core.files import input_file, kind_of, output_file, reason, refuse_bom
 from macs.core.headers import label_text, read_header
 from macs.core.settings import from_dict
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
-from macs.nets._library import PRETRAINED, LibraryNet
+from macs.nets._library import PRETRAINED, LibraryNet, State
 from macs.nets._names import build, library_of
 from macs.nets._network import Net, is_ours, name_of, preparation_of, require_net
 from macs.nets._normalise import USUAL
@@ -37,7 +37,6 @@ LIBRARY_FILES = ("model.safetensors", "pytorch_model.bin")  # in folders as timm
 FORMAT, VERSION = "macs-net", 3
 DAMAGED = "is damaged or not a checkpoint; copy or download it again"
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "ema", "model_ema", "state_dict_ema")
-State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
