@@ -1,4 +1,4 @@
-"""The command `macs`, and what its subcommands share: option types, default OOD sets and printing."""
+"""The command `macs`, and what its subcommands share: option types and printing."""
 
 import json
 import sys
@@ -118,16 +118,6 @@ class Hardware:
 
 HardwareOptions = Annotated[Hardware, Parameter(name="*")]
 ANY_HARDWARE = Hardware()
-
-
-def ood_sets_for(id: str, data: Path | None) -> list[str]:
-    """The catalogue's OOD sets on disk: those that come with packages if the ID set does too, else the others."""
-    from macs.data.catalog import catalog
-    from macs.data.loading import available, catalog_rows
-
-    embedded = id in available() and bool(catalog[id].packages)
-    names = (row.name for row in catalog_rows(data) if row.role == "ood" and "test" in row.found)
-    return [name for name in names if name != id and bool(catalog[name].packages) == embedded]
 
 
 def show(table: Any, value: Mapping[str, Any], as_json: bool) -> None:

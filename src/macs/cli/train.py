@@ -6,7 +6,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import InitVar, asdict, dataclass, field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
 import docstring_parser
 from cyclopts import Parameter
@@ -20,13 +20,13 @@ from macs.cli._app import (
     Json,
     Whole,
     app,
-    ood_sets_for,
     show,
     whole_number,
 )
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.files import same_path, user_path
+from macs.data.pixels import OnBroken
 from macs.data.stores import is_url
 from macs.training.recipe import Recipe
 from macs.training.spec import (
@@ -77,8 +77,8 @@ FINETUNE_DEFAULTS, PRETRAIN_DEFAULTS = FinetuneOptions(), PretrainOptions()
 
 Run = Annotated[str | None, Parameter(help="Folder to write [default: a folder in runs/ with a descriptive name].")]
 Resume = Annotated[bool, Flag, Parameter(help="Continue the interrupted run in that folder.")]
-Broken = Annotated[
-    Literal["stop", "skip"],
+BrokenOption = Annotated[
+    OnBroken,
     Parameter(help="An image in a folder or list that cannot be read ends the command, or is reported and left out."),
 ]
 RecipeFile = Annotated[Path | None, Parameter(help="A recipe.toml to start from; options given here override it.")]
@@ -121,7 +121,7 @@ def pretrain(
     recipe: RecipeFile = None,
     run: Run = None,
     data: Data = None,
-    broken: Broken = "stop",
+    broken: BrokenOption = "stop",
     resume: Resume = False,
     devices: DevicesOptions = ONE_DEVICE,
     hardware: HardwareOptions = ANY_HARDWARE,
@@ -143,7 +143,7 @@ def finetune(
     recipe: RecipeFile = None,
     run: Run = None,
     data: Data = None,
-    broken: Broken = "stop",
+    broken: BrokenOption = "stop",
     resume: Resume = False,
     devices: DevicesOptions = ONE_DEVICE,
     hardware: HardwareOptions = ANY_HARDWARE,
@@ -186,7 +186,7 @@ def _train(
     wanted: TrainingOptions,
     run: str | None,
     data: Path | None,
-    broken: Literal["stop", "skip"],
+    broken: OnBroken,
     resume: bool,
     as_json: bool,
     from_scratch: bool,
@@ -229,7 +229,7 @@ def _train(
 
 def measuring(run: Path, wanted: TrainingOptions, data: Path | None) -> str:
     """The command that measures a run: with OOD sets on disk that suit its ID set, else with a folder of the user's."""
-    from macs.data.loading import Place, available
+    from macs.data.loading import Place, available, ood_sets_for
 
     id = wanted.id
     sets = ood_sets_for(id, data)[:3] if id in available() else []

@@ -348,6 +348,13 @@ def catalog_rows(root: str | Path | None = None) -> list[CatalogRow]:
     return [catalog_row(catalog[name], folder) for name in available()]
 
 
+def ood_sets_for(id: str, root: str | Path | None = None) -> list[str]:
+    """The catalogue's OOD sets on disk: those that come with packages if the ID set does too, else the others."""
+    embedded = id in available() and bool(catalog[id].packages)
+    names = (row.name for row in catalog_rows(root) if row.role == "ood" and "test" in row.found)
+    return [name for name in names if name != id and bool(catalog[name].packages) == embedded]
+
+
 def catalog_row(entry: Dataset, folder: Path) -> CatalogRow:
     images = {split: part.images for split, part in entry.splits.items()}
     on_disk = tuple(split for split in entry.splits if entry.installed() and entry.find(folder, split) is not None)

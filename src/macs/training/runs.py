@@ -248,6 +248,12 @@ class TrainedNetwork:
         """The train, val or test images of its ID set; see `load_apart`."""
         return load_apart(self.spec, self.id, split, root, self.preparation)
 
+    def images_to_fit(self, root: str | Path | None = None) -> "ImageSet":
+        """The training images of its ID set; another set without splits is a test set, to which no score is fitted."""
+        if Place(self.id).undivided and not self.divided:
+            raise MacsError(f"{self.id} is not divided into train and test; put its images into two such folders.")
+        return self.images("train", root)
+
     def held_out_images(self, root: str | Path | None = None) -> "ImageSet | None":
         """The validation images of its ID set, where there are some."""
         return self.images("val", root) if self.divided or "val" in Place(self.id).splits else None

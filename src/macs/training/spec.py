@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 METHODS = [path.stem.replace("_", "-") for path in sorted((Path(__file__).parents[1] / "methods").glob("[!_]*.py"))]
 DEEPEST = 100  # parts of a key in a recipe file
 RANDOM = "random"  # the source of starting weights drawn from a seed
-# Fields of Recipe that older records lack; at their defaults they do not change a training's identity.
-LATER = (
-    *("accumulate", "balance", "cosine", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup"),
-    *("outlier_mix", "outlier_quantile", "outlier_sampling", "start_share", "sync_bn"),
+# Fields of Recipe that every record has. Any other one changes a training's identity only if it is not at its default,
+# so that a new hyper-parameter leaves the identities of earlier trainings as they were.
+ALWAYS = (
+    *("epochs", "epoch_size", "batch_in", "batch_out", "lr", "final_lr", "momentum", "weight_decay"),
+    *("dropout", "augment", "precision", "seed"),
 )
 # Settings that a method got later, with the values that make no difference.
 LATER_SETTINGS = {"macs": {"on": "confidence", "focus": 1.0}}
@@ -156,7 +157,7 @@ class TrainingSpec:
             "preparation": tables["network"]["preparation"],
             "method": self.method,
             "settings": {key: value for key, value in settings.items() if as_before.get(key) != value},
-            **{key: value for key, value in recipe.items() if key not in LATER or value != getattr(usual, key)},
+            **{key: value for key, value in recipe.items() if key in ALWAYS or value != getattr(usual, key)},
         }
 
 
