@@ -92,7 +92,7 @@ FILES = {
         @output_format("sentences", suffix=".told")
         def write_sentences(rows: Iterable[Verdict], file: TextIO) -> None:
             for row in rows:
-                print(f"{row.name} at {row.confidence!r} is {'new' if row.is_ood else 'known'}", file=file)
+                print(f"{row.class_} at {row.confidence!r} is {'new' if row.is_ood else 'known'}", file=file)
     """,
     "gap": """
         import numpy as np
