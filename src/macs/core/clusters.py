@@ -64,7 +64,7 @@ def _knock(address: str) -> None:
 
 
 def slots(ray: Any, cpus: float, gpus: float = 0.0) -> int:
-    """How many tasks with these needs the cluster can run at a time; an error if it can run none."""
+    """Return how many tasks with these needs the cluster can run at a time; raise if it can run none."""
     resources = ray.cluster_resources()
     room = int(resources.get("CPU", 0) // cpus)
     if gpus:

@@ -43,7 +43,7 @@ KINDS = {
 def user_path(path: str | Path) -> Path:
     """A path as the user wrote it, with ~ expanded; refused if no file can have that name."""
     if not isinstance(path, str | Path):
-        raise MacsError(f"A path must be text, not a {type(path).__name__}; name a file or a folder.")
+        raise MacsError(f"A path must be a string, not a {type(path).__name__}; name a file or a folder.")
     text = str(path)
     if not text.strip():
         raise MacsError("A path is empty; name a file or a folder (. is the current one).")
@@ -242,7 +242,7 @@ def same_path(path: Path, other: str | Path) -> bool:
 
 
 def _refuse_unwritable(folder: Path, path: Path) -> None:
-    """Raise an error if `path` cannot be created in its folder, or in the nearest existing folder above it."""
+    """Raise if `path` cannot be created in its folder, or in the nearest existing folder above it."""
     while (kind := kind_of(folder, "write")) is None:
         folder = folder.parent
     if kind != "a folder":

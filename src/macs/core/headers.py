@@ -27,5 +27,5 @@ def label_text(header: dict[str, Any]) -> str | None:
     metadata = header.get("__metadata__", {})
     text = metadata.get("macs") if isinstance(metadata, dict) else metadata
     if not isinstance(text, str | None):
-        raise ValueError("its metadata are not texts")  # noqa: TRY004 - likewise
+        raise ValueError("its metadata are not strings")  # noqa: TRY004 - likewise
     return text

@@ -16,7 +16,7 @@ from macs.core.registry import unknown
 
 N = TypeVar("N", int, float)
 S = TypeVar("S")
-WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 MISFIT = object()
 LONGEST = 80  # characters of a wrong value that are shown
 
@@ -40,14 +40,14 @@ class Span:
         return f"{least} {self.least:,} and {most} {self.most:,}"
 
     def hold(self, name: str, value: N) -> N:
-        """The value if it lies in the span, or an error; NaN never does."""
+        """Return the value; raise if it does not lie in the span, as NaN never does."""
         if not isinstance(value, Real) or value not in self:
             raise MacsError(f"{name} must be {self}, not {shown(value)}.")
         return value
 
 
 class NotBlank:
-    """Text with at least one visible character."""
+    """Strings with at least one visible character."""
 
     def __contains__(self, value: str) -> bool:
         return bool(value.strip())
@@ -97,7 +97,7 @@ def unusual(settings: Any) -> list[str]:
 
 
 def typed(name: str, value: Any, kind: Any) -> Any:
-    """The value as its declared type, or an error."""
+    """Return the value as its declared type; raise if it has another type or lies out of bounds."""
     if get_origin(kind) is Annotated:
         base, limit = get_args(kind)
         value = typed(name, value, base)

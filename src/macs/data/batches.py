@@ -95,7 +95,7 @@ def draws(
 
 
 def labels_of(train: ImageSet) -> NDArray[np.int64]:
-    """The labels of training images, or an error."""
+    """Return the labels of training images; raise if there are none."""
     if train.labels is None:
         raise MacsError(f"{train.name} has no labels, so a classifier cannot learn from it; give labelled images.")
     return train.labels

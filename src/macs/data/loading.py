@@ -301,8 +301,8 @@ def is_validation_part(spec: DataSpec) -> bool:
 def divided_as(train: DataSpec, root: str | Path | None, preparation: Preparation) -> dict[str, ImageSet]:
     """The same for a set of which a training has used the part that its record describes.
 
-    `preparation` is the one that the images of the training had. It is an error if the set has changed since then: its
-    parts would be others, and images of the training among those that were held out.
+    `preparation` is the one that the images of the training had. Raises if the set has changed since then: its parts
+    would be others, and images of the training among those that were held out.
     """
     whole = load(
         train.source,

@@ -306,7 +306,7 @@ DEFAULT = Preparation()
 
 
 def preparation_from(size: int | None, preparation: Preparation | None) -> Preparation:
-    """`preparation` if it is given, else the default one at `size`; an error if the two disagree."""
+    """Return `preparation` or, without one, the default at `size`; raise if the two disagree."""
     if preparation is None:
         return Preparation(SIZE if size is None else size)
     if size not in (None, preparation.size):

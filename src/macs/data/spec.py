@@ -78,7 +78,7 @@ class DataSpec:
     def load(
         self, root: str | Path | None = None, preparation: Preparation | None = None, progress: Progress | None = None
     ) -> ImageSet:
-        """Load the images again; an error if they are not those that this spec describes.
+        """Load the images again; raise if they are not those that this spec describes.
 
         `preparation` must be the one that they had, since the fingerprint is that of the prepared pixels.
         """

@@ -42,7 +42,7 @@ def is_url(path: str) -> bool:
 
 
 def store_of(url: str) -> Store:
-    """The store of a URL; an error if fsspec, or its extension for this kind of URL, is not installed."""
+    """Return the store of a URL; raise if fsspec, or its extension for this kind of URL, is not installed."""
     if find_spec("fsspec") is None:
         raise MacsError(f"URLs such as {url} need fsspec: pip install fsspec, and s3fs, gcsfs or adlfs for a cloud.")
     import fsspec
@@ -57,7 +57,7 @@ def store_of(url: str) -> Store:
 
 
 def writable_store(url: str) -> Store:
-    """The store of a folder to write to, created if need be; an error, before any work, if writing fails."""
+    """Return the store of a folder, which is created if need be; raise, before any work, if writing fails."""
     store = store_of(url)
     probe = f"{store.path.rstrip('/')}/.writable"
     try:

@@ -253,7 +253,7 @@ def usual_margins(recipe: Recipe) -> Sequence[float]:
 
 
 def check_grid(base: Recipe, margins: Sequence[float], seeds: Sequence[int]) -> list[Recipe]:
-    """One recipe per margin and seed; an error says why they cannot be swept."""
+    """Return one recipe per margin and seed; raise if they cannot be swept."""
     if not margins or not seeds or len(set(margins)) < len(margins) or len(set(seeds)) < len(seeds):
         raise MacsError("A sweep needs at least one margin and one seed, and none of them twice.")
     if base.options.get("variant") == "unbounded":

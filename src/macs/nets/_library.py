@@ -181,7 +181,7 @@ def downloading(name: str, what: str) -> Iterator[None]:
 def usable_preparation(
     name: str, size: Sequence[int], resize: int, interpolation: str, mean: Sequence[float], std: Sequence[float]
 ) -> Preparation:
-    """The values of a library's own configuration as a Preparation; an error if macs cannot do the same."""
+    """Return a library's own configuration as a Preparation; raise if macs cannot do the same."""
     if len({*size}) != 1:
         raise MacsError(f"{name} takes images of {' x '.join(map(str, size))} pixels, but macs prepares squares only.")
     values = {"size": size[0], "resize": resize, "interpolation": interpolation, "mean": [*mean], "std": [*std]}

@@ -61,7 +61,7 @@ def _create(model: str, size: int | None, **options: Any) -> Any:
 
 
 def _timm(model: str) -> tuple[Any, Any]:
-    """timm, and what it records about a model's published weights; an error if it has no such model."""
+    """Return timm, and what it records about a model's published weights; raise if it has no such model."""
     timm = library("timm", "timm")
     name, dot, tag = model.partition(".")
     if not timm.is_model(name):

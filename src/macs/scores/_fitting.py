@@ -211,7 +211,7 @@ def negative_share(features: Tensor) -> float:
 
 
 def ready(score: Score, net: nn.Module, network: str = "") -> Score:
-    """The score on the network's device; an error if it is not fitted, or is fitted to another network.
+    """Return the score, on the network's device; raise if it is not fitted, or is fitted to another network.
 
     `network` is the hash of the network's weights, if it is known already.
     """

@@ -211,7 +211,7 @@ class Validation:
 def validation_on(
     images: ImageSet | None, outliers: ImageSet | None, train: ImageSet, method: Method
 ) -> Validation | None:
-    """The validation on these images, or an error if they do not fit the training; None if there are none."""
+    """Return the validation on these images, None without any; raise if they do not fit the training."""
     if images is None:
         if outliers is not None:
             raise MacsError("Validation outliers are compared with validation images; give these as well.")

@@ -123,7 +123,7 @@ class RunFolder:
         return TrainingSpec.from_toml(self.recipe_file)
 
     def finished_spec(self) -> TrainingSpec:
-        """The spec of a finished run, or an error."""
+        """Return the spec; raise if the run is not finished."""
         spec = self.spec
         if not self.finished:
             raise MacsError(f"The run in {self.path} is not finished; continue it with --resume.")
@@ -282,7 +282,7 @@ class TrainedNetwork:
             return None
 
     def network_for(self, images: "ImageSet") -> "nn.Module":
-        """The network, on the best device; an error if the images have other classes."""
+        """Return the network, on the best device; raise if the images have other classes."""
         from macs.data.compatibility import same_classes
 
         same_classes(images, self.classes, f"{self.checkpoint} was trained for")
