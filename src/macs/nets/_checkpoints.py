@@ -60,10 +60,6 @@ class WeightsLabel:
     def from_json(cls, values: Any) -> "WeightsLabel":
         """A label from the JSON that `save` wrote; a MacsError says what is wrong with anything else."""
         given = {key: value for key, value in values.items() if value is not None} if isinstance(values, dict) else {}
-        if (normalisation := given.pop("normalisation", None)) is not None:  # files before version 3: no preparation
-            if not isinstance(normalisation, dict) or normalisation.keys() != {"mean", "std"}:
-                raise MacsError("The normalisation must have the keys mean, std.")
-            given["preparation"] = normalisation
         label = from_dict(cls, given)
         if label.name is None or label.format != FORMAT:
             raise MacsError(f"A label needs a name and the format {FORMAT}.")

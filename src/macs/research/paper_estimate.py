@@ -12,6 +12,7 @@ import numpy as np
 from macs.core.console import tell
 from macs.core.errors import MacsWarning
 from macs.data import ImageSet
+from macs.data.batches import steps_per_epoch
 from macs.data.catalog import catalog
 from macs.research.paper_grid import Only, PaperTraining, trainings
 from macs.research.paper_runs import Bench, Setup, benches
@@ -113,8 +114,8 @@ def duration(seconds: float) -> str:
 
 
 def _trained(recipe: Recipe, train: int) -> int:
-    """The number of images in a training: full batches only, as macs.data.batches makes them."""
-    steps = max(1, min(recipe.epoch_size or train, train) // recipe.batch_in)
+    """The number of images that a training passes through the network."""
+    steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
     return recipe.epochs * steps * (recipe.batch_in + recipe.batch_out)
 
 

@@ -216,7 +216,7 @@ def _train(
         method = processes.by_first(lambda: prepared)
         checkpointer.save(method)
 
-    steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
+    steps = steps_per_epoch(len(train), recipe.batch_in, recipe.epoch_size)
     bar = TrainingProgress(methods.name_of(method), recipe.epochs, steps, progress and processes.first)
     with (
         bar,

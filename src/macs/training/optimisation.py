@@ -65,7 +65,7 @@ class Optimisation:
 
     @classmethod
     def of(cls, net: nn.Module, recipe: Recipe, size: int) -> "Optimisation":
-        """How a network for images of this size is trained; a MacsError says what cannot be frozen."""
+        """The tuning of a network for images of this size; a MacsError says what cannot be frozen."""
         needs_head = recipe.freeze == BACKBONE or recipe.head_lr is not None
         head = [*last_layer(net, size).parameters()] if needs_head else []
         frozen = frozen_part(net, recipe.freeze, head)
