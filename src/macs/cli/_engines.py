@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 from cyclopts import Parameter
 
 from macs.core.errors import MacsError
-from macs.core.files import output_folder
+from macs.core.files import is_url, output_folder
 from macs.core.settings import Span
-from macs.data.stores import is_url
 
 if TYPE_CHECKING:
     from macs.experiments.cells import Engine

@@ -14,7 +14,6 @@ from macs.cli._app import (
     Settings,
     Several,
     Whole,
-    app,
     show,
 )
 from macs.cli._detectors import (
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 FIT_IMAGES = 10_000
 
 
-@app.command
 def evaluate(
     run: Path | None = None,
     /,
