@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from cyclopts import Parameter
 
 from macs.core.errors import MacsError
-from macs.core.files import output_folder
+from macs.core.files import is_url, output_folder
 from macs.core.registry import import_from, unknown, users_code
 from macs.core.settings import Name, Span
-from macs.data.stores import is_url
 
 if TYPE_CHECKING:
     from macs.experiments.cells import Engine

@@ -14,7 +14,6 @@ from macs.cli._app import (
     Settings,
     Several,
     Whole,
-    app,
     show,
 )
 from macs.cli._detectors import (
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 FIT_IMAGES = 10_000
 
 
-@app.command
 def evaluate(
     run: Path | None = None,
     /,

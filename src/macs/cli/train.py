@@ -19,15 +19,13 @@ from macs.cli._app import (
     HardwareOptions,
     Json,
     Whole,
-    app,
     show,
     whole_number,
 )
 from macs.core.console import warn
 from macs.core.errors import MacsError
-from macs.core.files import same_path, user_path
+from macs.core.files import is_url, same_path, user_path
 from macs.data.pixels import OnBroken
-from macs.data.stores import is_url
 from macs.training.recipe import Recipe
 from macs.training.spec import (
     FROM_LIBRARY_OPTIONS,
@@ -114,7 +112,6 @@ DevicesOptions = Annotated[Devices, Parameter(name="*")]
 ONE_DEVICE = Devices()
 
 
-@app.command
 def pretrain(
     *,
     options: Annotated[PretrainOptions, Parameter(name="*")] = PRETRAIN_DEFAULTS,
@@ -136,7 +133,6 @@ def pretrain(
         _train(wanted, run, data, broken, resume, json, from_scratch=True)
 
 
-@app.command
 def finetune(
     *,
     options: Annotated[FinetuneOptions, Parameter(name="*")] = FINETUNE_DEFAULTS,

@@ -8,6 +8,7 @@ is done, what must not or cannot be written; `write_atomically` writes.
 import errno
 import glob
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -38,6 +39,11 @@ KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+
+
+def is_url(path: str) -> bool:
+    """Whether a path is a URL, such as s3://bucket/folder, and not the path of a file."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
 
 
 def user_path(path: str | Path) -> Path:

@@ -9,7 +9,6 @@
 A folder is listed one level at a time, and a shard is read as it comes.
 """
 
-import re
 import tarfile
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -34,11 +33,6 @@ class Store(NamedTuple):
 
     def url(self, path: str) -> str:
         return path if "://" in path else f"{self.scheme}://{path.lstrip('/') if self.scheme != 'file' else path}"
-
-
-def is_url(path: str) -> bool:
-    """Whether a path is a URL, such as s3://bucket/folder, and not the path of a file."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
 
 
 def store_of(url: str) -> Store:
