@@ -122,7 +122,7 @@ def prepare_log(given: Set[str]) -> logging.Logger:
 
 
 def sentence(error: BaseException) -> tuple[int, str, str]:
-    """The exit code for an error, a sentence about it, and details to print below the sentence."""
+    """Return the exit code for an error, a sentence about it, and details to print below the sentence."""
     from macs.core.errors import MacsError
 
     first = (str(error).strip().splitlines() or [""])[0]

@@ -27,13 +27,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def is_empty(argument: str) -> bool:
-    """Whether an argument, or the value in --option=value, is empty or blank."""
+    """Return whether an argument, or the value in --option=value, is empty or blank."""
     option, equals, value = argument.partition("=")
     return not (value if option.startswith("--") and equals else argument).strip()
 
 
 def _what_is_missing(error: MissingArgumentError, arguments: Sequence[str]) -> str:
-    """Which argument a command needs, or which option needs a value; cyclopts has the same words for both."""
+    """Return which argument a command needs, or which option needs a value; cyclopts has the same words for both."""
     command = " ".join(["macs", *(error.command_chain or ())])
     name = error.argument.name if error.argument else ""
     if error.keyword or not name or name in arguments:

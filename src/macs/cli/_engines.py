@@ -65,7 +65,7 @@ class EngineChoice:
             mirror.push()
 
     def make(self, data: Path | None, serial: "Engine", results: Results) -> "Engine":
-        """The engine; `serial` is the one that the command uses by default."""
+        """Return the engine; `serial` is the one that the command uses by default."""
         Span(0, 1024).hold("--gpus", self.gpus)
         own = ":" in self.engine
         if not own and self.engine not in ENGINES:

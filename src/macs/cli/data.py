@@ -139,7 +139,7 @@ def count(split: "SplitCheck") -> str:
 
 
 def check_table(checks: "Sequence[SplitCheck]") -> Table:
-    """One row per split: its images, their official number, and what is wrong."""
+    """Return one row per split: its images, their official number, and what is wrong."""
     from macs.data.catalog import listed
 
     table = Table(title_justify="left")
@@ -156,7 +156,7 @@ def check_table(checks: "Sequence[SplitCheck]") -> Table:
 
 
 def catalog_table(rows: "Sequence[CatalogRow]") -> Table:
-    """One row per dataset: its role, its official size, and what is on disk."""
+    """Return one row per dataset: its role, its official size, and what is on disk."""
     table = Table(title_justify="left")
     table.add_column("name", no_wrap=True)
     for name in ("role", "images", "on disk", "what it is"):

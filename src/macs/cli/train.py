@@ -38,7 +38,7 @@ from macs.training.spec import (
 
 
 def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
-    """A dataclass of the options of a training, None unless given; the help texts name the defaults of `base`.
+    """Return a dataclass of the options of a training, None unless given; the help texts name the defaults of `base`.
 
     If these are those of fine-tuning, the texts also name the ones that another library's networks have instead.
     """
@@ -161,13 +161,13 @@ def finetune(
 
 
 def finetuning_from(file: Path | None, options: Any) -> TrainingOptions:
-    """The options of a fine-tuning, whose defaults depend on whether its network is another library's."""
+    """Return the options of a fine-tuning, whose defaults depend on whether its network is another library's."""
     wanted = wanted_from(TrainingOptions(), file, options)
     return wanted_from(FROM_LIBRARY_OPTIONS, file, options) if is_from_library(wanted.net) else wanted
 
 
 def wanted_from(base: TrainingOptions, file: Path | None, options: Any) -> TrainingOptions:
-    """The base options, overridden by those in the file, then by those on the command line."""
+    """Return the base options, overridden by those in the file, then by those on the command line."""
     from_command_line = {key: value for key, value in vars(options).items() if value is not None}
     wanted = (TrainingOptions.from_toml(file, base) if file else base).updated(from_command_line)
     for name in ("net", "method", "id", "outliers"):

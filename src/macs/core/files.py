@@ -42,12 +42,12 @@ KINDS = {
 
 
 def is_url(path: str) -> bool:
-    """Whether a path is a URL, such as s3://bucket/folder, and not the path of a file."""
+    """Return whether a path is a URL, such as s3://bucket/folder, and not the path of a file."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
 
 
 def user_path(path: str | Path) -> Path:
-    """A path as the user wrote it, with ~ expanded; refused if no file can have that name."""
+    """Return a path as the user wrote it, with ~ expanded; refused if no file can have that name."""
     if not isinstance(path, str | Path):
         raise MacsError(f"A path must be a string, not a {type(path).__name__}; name a file or a folder.")
     text = str(path)
@@ -66,7 +66,7 @@ def user_path(path: str | Path) -> Path:
 
 
 def user_cache() -> Path:
-    """The folder for macs among the user's caches, where this system keeps them."""
+    """Return the folder for macs among the user's caches, where this system keeps them."""
     if sys.platform == "win32":
         return user_path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local") / "macs" / "macs" / "Cache"
     if (named := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
@@ -101,7 +101,7 @@ def refuse_bomb(path: Path) -> None:
 
 
 def _pickle_says(path: Path, word: bytes) -> bool:
-    """Whether the pickle inside a file of torch.save has these bytes."""
+    """Return whether the pickle inside a file of torch.save has these bytes."""
     with _archive(path) as archive:
         if archive:
             return any(word in archive.read(name) for name in archive.namelist() if name.endswith("data.pkl"))
@@ -127,7 +127,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile | None]:
 
 
 def input_file(path: str | Path, what: str = "file", hint: str = "check the path") -> Path:
-    """The path of a regular file that exists and may be read; a MacsError says what is wrong with any other."""
+    """Return the path of a regular file that exists and may be read; a MacsError says what is wrong with any other."""
     path = user_path(path)
     kind = kind_of(path)
     if kind is None:
@@ -140,7 +140,7 @@ def input_file(path: str | Path, what: str = "file", hint: str = "check the path
 
 
 def input_folder(path: str | Path, hint: str = "check the path") -> Path:
-    """The path of a folder that exists and may be listed; a MacsError says what is wrong with any other."""
+    """Return the path of a folder that exists and may be listed; a MacsError says what is wrong with any other."""
     path = user_path(path)
     kind = kind_of(path)
     if kind is None:
@@ -153,7 +153,7 @@ def input_folder(path: str | Path, hint: str = "check the path") -> Path:
 
 
 def kind_of(path: Path, action: str = "read") -> str | None:
-    """The kind of thing that a path leads to: "a file", "a folder", "a FIFO", ...; None if nothing is there."""
+    """Return the kind of thing that a path leads to: "a file", "a folder", "a FIFO", ...; None if nothing is there."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -164,7 +164,7 @@ def kind_of(path: Path, action: str = "read") -> str | None:
 
 
 def output_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
-    """The path of a file to write, checked before the work that produces its content.
+    """Return the path of a file to write, checked before the work that produces its content.
 
     A link stands for its target. Files of a run and `inputs` are never overwritten. Nor are pictures and arrays: no
     result is one, and they might lie in a folder that is being read.
@@ -192,7 +192,7 @@ def output_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
 
 
 def output_folder(path: str | Path) -> Path:
-    """A folder to write into, checked before the work: it holds no run, and files can be created in it."""
+    """Return a folder to write into, checked before the work: it holds no run, and files can be created in it."""
     path = user_path(path)
     kind = kind_of(path, "write")
     if kind not in (None, "a folder"):
@@ -204,7 +204,7 @@ def output_folder(path: str | Path) -> Path:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a training run."""
+    """Return whether a folder holds a training run."""
     return (folder / "recipe.toml").exists()
 
 
@@ -235,12 +235,12 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def reason(error: OSError) -> str:
-    """Why the system refused, in its own words."""
+    """Return why the system refused, in its own words."""
     return (error.strerror or str(error)).rstrip(".")
 
 
 def same_path(path: Path, other: str | Path) -> bool:
-    """Whether two paths lead to the same file or folder; False if either does not exist."""
+    """Return whether two paths lead to the same file or folder; False if either does not exist."""
     try:
         return path.samefile(Path(other).expanduser())
     except (OSError, RuntimeError, ValueError):  # `other` is not a path, perhaps the name of a dataset

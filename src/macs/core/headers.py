@@ -11,7 +11,7 @@ LONGEST = 100_000_000  # bytes, the limit of safetensors itself
 
 
 def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """The header, and the position at which the tensors begin; a ValueError if there is no such header."""
+    """Return the header, and the position at which the tensors begin; a ValueError if there is no such header."""
     length = int.from_bytes(file.read(8), "little")
     try:
         header = json.loads(file.read(length) if length <= LONGEST else b"")

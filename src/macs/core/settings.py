@@ -67,7 +67,7 @@ def check(settings: Any) -> None:
 
 
 def from_dict(kind: type[S], values: Any, within: str = "") -> S:
-    """A dataclass from its `asdict`, perhaps by way of JSON; an unknown or a missing key is an error.
+    """Return a dataclass from its `asdict`, perhaps by way of JSON; an unknown or a missing key is an error.
 
     Every value is converted to the declared type of its field, also in nested dataclasses; `within` is the prefix of
     the names in messages, such as "calibration.".
@@ -87,7 +87,7 @@ def from_dict(kind: type[S], values: Any, within: str = "") -> S:
 
 
 def unusual(settings: Any) -> list[str]:
-    """The fields whose values are unusually large, with their values."""
+    """Return the fields whose values are unusually large, with their values."""
     large = []
     for name, kind in _kinds(settings).items():
         value, limit = getattr(settings, name), get_args(kind)[-1] if get_origin(kind) is Annotated else None
@@ -116,7 +116,7 @@ def typed(name: str, value: Any, kind: Any) -> Any:
 
 
 def _converted(kind: Any, name: str, value: Any) -> Any:
-    """The value as one type, or MISFIT. An int may be given as 3.0, and numpy's numbers count as numbers."""
+    """Return the value as one type, or MISFIT. An int may be given as 3.0, and numpy's numbers count as numbers."""
     converted: Any = MISFIT
     number = isinstance(value, Real) and not isinstance(value, bool)
     if kind is Any:
@@ -171,7 +171,7 @@ def _finite(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A wrong value as a message shows it, shortened if it is long."""
+    """Return a wrong value as a message shows it, shortened if it is long."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of about {round(value.bit_length() * math.log10(2))} digits"
     try:

@@ -65,7 +65,7 @@ def writable_store(url: str) -> Store:
 
 
 def found_in(store: Store) -> Iterator[str]:
-    """The URLs of the images and shards at a path: a file, a folder with all folders inside, or a glob."""
+    """Yield the URLs of the images and shards at a path: a file, a folder with all folders inside, or a glob."""
     system, path = store.system, store.path
     try:
         if any(sign in path for sign in "*?["):
@@ -81,7 +81,7 @@ def found_in(store: Store) -> Iterator[str]:
 
 
 def content_of(url: str) -> bytes:
-    """The bytes of one file."""
+    """Return the bytes of one file."""
     store = store_of(url)
     try:
         return _content(store)
@@ -102,7 +102,7 @@ def _content(store: Store) -> bytes:
 
 
 def pictures_in(url: str) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the images in a shard, one after the other."""
+    """Yield names and contents of the images in a shard, one after the other."""
     store = store_of(url)
     try:
         with store.system.open(store.path, "rb") as file:
@@ -142,7 +142,7 @@ def _in_parquet(file: Any, url: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _walk(system: Any, folder: str) -> Iterator[str]:
-    """Images and shards below a folder, hidden ones left out; each level is listed when it is needed."""
+    """Yield images and shards below a folder, hidden ones left out; each level is listed when it is needed."""
     entries = sorted(system.ls(folder, detail=True), key=lambda entry: entry["name"])
     for entry in entries:
         name = entry["name"].rstrip("/").rpartition("/")[2]

@@ -69,7 +69,7 @@ class Result:
     near: "Evaluation | None" = None
 
     def of(self, which: str) -> "Evaluation":
-        """The evaluation on `validation`, `test` or `near` images."""
+        """Return the evaluation on `validation`, `test` or `near` images."""
         found: Evaluation | None = getattr(self, which)
         if found is None:
             raise MacsError("There are no test results here; give test images and OOD sets.")
@@ -164,11 +164,11 @@ class Cell:
         )
 
     def epochs(self) -> list[Epoch]:
-        """The epochs that the run folder records; none for weights that were trained elsewhere."""
+        """Return the epochs that the run folder records; none for weights that were trained elsewhere."""
         return self.folder.epochs() if self.folder.metrics_file.exists() else []
 
     def others(self) -> list[str]:
-        """How each other cell of this name differs from this one, in words."""
+        """Return how each other cell of this name differs from this one, in words."""
         descriptions = []
         for file in sorted((self.root / self.name).glob("*.json")):
             if file.stem != self.key:
@@ -178,7 +178,7 @@ class Cell:
         return descriptions
 
     def _scored(self, images: ImageSet, score: str, net: "Callable[[], nn.Module]", progress: bool) -> Scored:
-        """The network's answers on a set, read from disk if it was scored before."""
+        """Return the network's answers on a set, read from disk if it was scored before."""
         file = self.folder.path / f"confidences-{score}-{fingerprint(images)}.npz"
         if file.exists():
             log.info("%s was scored before: %s", images.name, file)
@@ -200,7 +200,7 @@ class Cell:
         return correct, values
 
     def net(self, held: "Held") -> "nn.Module":
-        """The trained network, on the best device."""
+        """Return the trained network, on the best device."""
         from safetensors import SafetensorError
         from safetensors.torch import load
 
@@ -220,7 +220,7 @@ class Cell:
 
 
 def _depends_in(file: Path) -> dict[str, Any]:
-    """What a cell depends on, according to its record; empty if that cannot be read."""
+    """Return what a cell depends on, according to its record; empty if that cannot be read."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -272,7 +272,7 @@ class Done(NamedTuple):
     error: Exception | None = None
 
     def value(self) -> Result:
-        """The result; if the cell failed, its error is raised."""
+        """Return the result; if the cell failed, its error is raised."""
         if self.result is None:
             raise self.error or AssertionError("neither a result nor an error")
         return self.result

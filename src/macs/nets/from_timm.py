@@ -53,7 +53,7 @@ class TimmNet(LibraryNet):
 
 
 def _create(model: str, size: int | None, **options: Any) -> Any:
-    """A network as timm makes it, for this size if its images must have a fixed one."""
+    """Return a network as timm makes it, for this size if its images must have a fixed one."""
     timm, config = _timm(model)
     if size is not None and config.fixed_input_size and size != config.input_size[-1]:
         options["img_size"] = size

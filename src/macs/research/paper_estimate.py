@@ -56,7 +56,7 @@ class TrainingPlan:
 
 
 def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], progress: bool = True) -> TrainingPlan:
-    """What is left to do and how long it takes; sets that are not on disk count with their official sizes."""
+    """Return what is left to do and how long it takes; sets that are not on disk count with their official sizes."""
     todo = trainings(parts, setup.scale, only, seeds)
     missing: dict[str, str] = {}
     done: set[PaperTraining] = set()
@@ -91,7 +91,7 @@ def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], p
 
 
 def speed(net: str, recipe: Recipe, size: int) -> float:
-    """A network's images per second in training, measured by a few steps on black images and white outliers."""
+    """Return a network's images per second in training, measured by a few steps on black images and white outliers."""
     from macs import training
 
     shape = (MEASURED_ON, size, size, 3)
@@ -106,7 +106,7 @@ def speed(net: str, recipe: Recipe, size: int) -> float:
 
 
 def duration(seconds: float) -> str:
-    """A duration in words, only as precise as an estimate is."""
+    """Return a duration in words, only as precise as an estimate is."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -114,7 +114,7 @@ def duration(seconds: float) -> str:
 
 
 def _trained(recipe: Recipe, train: int) -> int:
-    """The number of images that a training passes through the network."""
+    """Return the number of images that a training passes through the network."""
     steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
     return recipe.epochs * steps * (recipe.batch_in + recipe.batch_out)
 
@@ -126,7 +126,7 @@ def _scored(sets: Bench) -> int:
 
 
 def _official(setup: Setup, id: str) -> tuple[int, int]:
-    """The numbers of training and scored images by the catalogue's official sizes."""
+    """Return the numbers of training and scored images by the catalogue's official sizes."""
     scale = setup.scale
     tests = [catalog[name].splits["test"].images for name in (id, *scale.ood_sets(id).values())]
     scored = sum(min(count, scale.limit or count) for count in tests) + 2 * scale.validation

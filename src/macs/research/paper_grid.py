@@ -43,7 +43,7 @@ class PaperScale:
         return self.name == "full"
 
     def ood_sets(self, id: str) -> dict[str, str]:
-        """The OOD sets in the averages for this ID set: the paper's name -> the set that stands for it."""
+        """Return the OOD sets in the averages for this ID set: the paper's name -> the set that stands for it."""
         wanted = {name for paper, ours in self.ids.items() if ours == id for name in numbers.averaged_over(paper)}
         return {name: ours for name, ours in self.ood.items() if name in wanted}
 
@@ -125,7 +125,7 @@ class PaperTraining:
         return PaperTraining(self.id, self.net, "msp", seed=self.seed)
 
     def before(self, margins: Sequence[float]) -> "PaperTraining":
-        """The training whose network this one starts from."""
+        """Return the training whose network this one starts from."""
         if not self.round:
             return self.pretraining
         earlier = replace(self, round=self.round - 1)
@@ -153,7 +153,7 @@ class TableRow:
         return replace(training, round=scale.margins.index(margin)) if looped and margin is not None else training
 
     def trainings(self, id: str, net: str, seeds: Sequence[int], scale: PaperScale) -> Iterator[PaperTraining]:
-        """All trainings that the row depends on, those before others that start from them."""
+        """Yield all trainings that the row depends on, those before others that start from them."""
         for margin in scale.margins if isinstance(self.margin, str) else [self.margin]:
             for seed in seeds:
                 chain = [self.training(id, net, margin, seed, scale)]
@@ -219,7 +219,7 @@ PARTS = {
 
 
 def chosen_parts(targets: Sequence[str]) -> list[str]:
-    """The parts that the targets name; `all` stands for every part of the paper, so not for our own ablation."""
+    """Return the parts that the targets name; `all` stands for every part of the paper, so not for our own ablation."""
     if not targets:
         raise MacsError(f"Name what to reproduce: {', '.join(PARTS)} or all.")
     for target in targets:
@@ -261,7 +261,7 @@ def _as_released(row: TableRow) -> TableRow:
 
 
 def places(part: PaperPart, scale: PaperScale, only: Only) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """Each ID set and network that is run for a part, with those of the paper that it stands for."""
+    """Return each ID set and network that is run for a part, with those of the paper that it stands for."""
     stands_for: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for id in part.ids:
         for net in part.nets:

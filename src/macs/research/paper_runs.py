@@ -38,7 +38,7 @@ class Setup:
     normalisation: str | None = None  # of the images that the checkpoint's network was trained on, if not ours
 
     def finetuning(self, training: PaperTraining) -> Recipe:
-        """The recipe of a fine-tuning. In the released loop over margins, the cosine falls and rises in turn.
+        """Return the recipe of a fine-tuning. In the released loop over margins, the cosine falls and rises in turn.
 
         Every round draws other images. For ImageNet-32, an epoch of the released code has as many ID images as there
         are outliers.
@@ -49,11 +49,11 @@ class Setup:
         return replace(recipe, cosine="rising") if training.round % 2 else recipe
 
     def checkpoint_of(self, id: str, net: str) -> Path | None:
-        """The file to start from instead of pretraining, if one was given."""
+        """Return the file to start from instead of pretraining, if one was given."""
         return None if self.checkpoint is None else checkpoint_of(self.checkpoint, id, net)
 
     def budget(self) -> str:
-        """The budget of a fine-tuning, in words."""
+        """Return the budget of a fine-tuning, in words."""
         recipe = self.scale.finetuning
         size = f"{recipe.epoch_size:,} ID images" if recipe.epoch_size else "all ID images"
         dropout = "the network's own dropout" if recipe.dropout is None else f"dropout {recipe.dropout:g}"
@@ -90,7 +90,7 @@ class Bench:
     missing: dict[str, str]  # set -> how to get it
 
     def cell(self, training: PaperTraining) -> Cell | None:
-        """The cell of a training, or None until the training that it starts from is finished.
+        """Return the cell of a training, or None until the training that it starts from is finished.
 
         All trainings of an ID set, network and seed start from the same pretraining, directly or in a chain.
         """
@@ -110,7 +110,7 @@ class Bench:
         return Cell(before.root, training.name, Training(net, self.train, self.outliers, method, recipe).spec)
 
     def _pretraining(self, training: PaperTraining) -> Cell:
-        """The cell of the pretraining; a checkpoint that was given counts as a pretraining done elsewhere."""
+        """Return the cell of the pretraining; a checkpoint that was given counts as a pretraining done elsewhere."""
         from macs import methods
         from macs import training as train
         from macs.training.checks import warn_of_normalisation
@@ -132,13 +132,13 @@ class Bench:
         return Cell(self.setup.out / "cells", training.name, spec, trained=checkpoint is not None)
 
     def held(self) -> "Held":
-        """The images that cells are trained on."""
+        """Return the images that cells are trained on."""
         from macs.training.sources import Held
 
         return Held.of([self.train, self.outliers])
 
     def notes(self) -> list[str]:
-        """The sizes of the sets, with the official ones if they differ, and which sets are missing."""
+        """Return the sizes of the sets, with the official ones if they differ, and which sets are missing."""
         test = self.examination.test
         assert test is not None
         near = {f"{name} (near)": images for name, images in self.examination.near.items()}
@@ -179,7 +179,7 @@ def _on_disk(name: str, root: Path) -> bool:
 
 
 def _official(images: ImageSet) -> str:
-    """The official size of a test set from the catalogue, where it differs."""
+    """Return the official size of a test set from the catalogue, where it differs."""
     splits = catalog[images.whole_name].splits if images.whole_name in catalog.available() else {}
     official = splits["test"].images if "test" in splits else len(images)
     return f" of {official:,}" if official != len(images) else ""
@@ -220,7 +220,7 @@ class Reproduction:
         return chosen_margin(self.points(id, net), on)
 
     def row(self, row: TableRow, id: str, net: str) -> tuple[float | None, list[Result]]:
-        """The margin of a row and its results, one per seed."""
+        """Return the margin of a row and its results, one per seed."""
         margin = self.chosen(id, net, row.margin) if isinstance(row.margin, str) else row.margin
         return margin, self._results(row, id, net, margin)
 
@@ -283,7 +283,7 @@ def _cells(
     titles: Mapping[PaperTraining, str],
     progress: bool,
 ) -> Iterator[Cell]:
-    """The cells of trainings, each announced as it is taken; those whose pretraining failed are left out."""
+    """Yield the cells of trainings, each announced as it is taken; those whose pretraining failed are left out."""
     for training in group:
         before = None if training.method == "msp" else training.before(done.setup.scale.margins)
         if before is not None and before in done.failures:

@@ -13,12 +13,12 @@ ALL = "all"
 
 
 def available() -> list[str]:
-    """The names of all single scores."""
+    """Return the names of all single scores."""
     return score.available()
 
 
 def get(name: str | Score | type[Score], **settings: Any) -> Score:
-    """A new score by its name, with settings; a `Score` is returned as it is.
+    """Return a new score by its name, with settings; a `Score` is returned as it is.
 
     "module:Class" is a score of your own. "msp+vim" is a sum: a setting goes to all parts that have it, or to a single
     part, as in `get("ash+scale", ash={"percentile": 95})`.
@@ -64,7 +64,7 @@ def get_all(names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Scor
 
 
 def name_of(given: Score) -> str:
-    """The name by which `get` makes such a score: "knn", "msp+vim", or "module:Class" for a user's own."""
+    """Return the name by which `get` makes such a score: "knn", "msp+vim", or "module:Class" for a user's own."""
     return given.name if isinstance(given, Combined) else registered_name(given)
 
 

@@ -163,5 +163,5 @@ customary values that were not compared.
 
 
 def resolved(method: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The method and settings that a name stands for; settings that are given override those of auto."""
+    """Return the method and settings that a name stands for; settings that are given override those of auto."""
     return (METHOD, {**SETTINGS, **settings}) if method == AUTO else (method, dict(settings))
