@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, NoCache, Settings, Several, Whole, app, show
+from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, NoCache, Settings, Several, Whole, show
 from macs.core.cache import keeping
 from macs.core.errors import MacsError
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 Names = Annotated[list[str] | None, Several]
 
 
-@app.command
 def calibrate(
     run: Path | None = None,
     /,

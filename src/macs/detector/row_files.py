@@ -72,7 +72,7 @@ def _saved(path: Path) -> Any:
             with content:
                 return {name: content[name] for name in content.files}
     except (OSError, ValueError, EOFError, FloatingPointError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
-        if "allow_pickle" in str(error) or "pickled" in str(error):
+        if any(word in str(error) for word in ("allow_pickle", "pickled", "Python objects")):
             raise MacsError(
                 f"{path} holds Python objects, which are never unpickled; save arrays of numbers, with numpy.savez."
             ) from None
