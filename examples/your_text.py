@@ -8,7 +8,7 @@ outliers to train with. Features are TF-IDF in 256 dimensions (LSA, fitted to tr
 network is an MLP with one hidden layer.
 
 It prints AUROC and FPR95 of several scores, without outliers and after `macs.finetune` with them, then the verdicts of
-a calibrated detector on sentences that it has never seen.
+a calibrated detector on sentences that it has never seen. `texts.onnx`, the exported detector, gives the same verdicts.
 """
 
 import importlib
@@ -16,7 +16,6 @@ import inspect
 import pkgutil
 import re
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -119,7 +118,9 @@ def outputs_of(net: nn.Module, rows: macs.FeatureSet) -> dict[str, NDArray[np.fl
         return {"logits": net(torch.from_numpy(rows.pixels[:])).numpy()}
 
 
-def main(seeds: Sequence[int] = (0, 1, 2)) -> dict[str, dict[str, NDArray[np.float64]]]:
+def main(
+    seeds: Sequence[int] = (0, 1, 2), exported: Path = Path("texts.onnx")
+) -> dict[str, dict[str, NDArray[np.float64]]]:
     texts = collected()
     print(f"Known texts {[len(part) for part in texts.known]}, outliers {len(texts.outliers)},", end=" ")
     print("unknown", {name: len(own) for name, own in texts.unknown.items()})
@@ -166,7 +167,6 @@ def main(seeds: Sequence[int] = (0, 1, 2)) -> dict[str, dict[str, NDArray[np.flo
     for sentence, verdict in zip(sentences, verdicts.rows(sentences), strict=True):
         answer = "unknown" if verdict.is_ood else verdict.class_
         print(f"{answer:>10}  p = {verdict.p_value:.3f}  {sentence[:60]}...")
-    exported = Path(tempfile.mkdtemp(), "texts.onnx")
     detector.export(exported)
     everything = [asked, *(outputs_of(net, each) for each in (test, *unknown.values()))]
     pairs = [(detector.predict(each), macs.FeatureRuntime(exported).predict(each)) for each in everything]
