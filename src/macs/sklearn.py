@@ -12,6 +12,9 @@ exchangeable with the rows of `fit`:
     a number of folds, as 5   every row is ranked by a score that is fitted to the other folds, and the score in use is
                               fitted to all rows. No finite-sample promise: `keep` holds as far as a score of a few more
                               rows ranks like one of a few fewer. It uses every row twice, for where rows are few.
+
+In a Pipeline, the steps before the detector are fitted to all rows, those held out too, and the promise does not cover
+that; a scaler hardly matters, but a step that adapts to its rows more belongs into `estimator`.
 """
 
 from numbers import Integral, Real
