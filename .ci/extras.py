@@ -91,6 +91,15 @@ def parquet(files: Path) -> None:
     assert read_table("verdicts.parquet").num_rows == 90
 
 
+def sklearn(files: Path) -> None:
+    from sklearn.datasets import load_iris
+
+    from macs.sklearn import OODDetector
+
+    rows = load_iris().data
+    assert (OODDetector(random_state=0).fit(rows).predict(rows) == 1).mean() > 0.8
+
+
 def datasets(files: Path) -> None:
     import datasets as library
     from PIL import Image
@@ -163,7 +172,7 @@ def docs(files: Path) -> None:
     assert (here / "site" / "index.html").is_file()
 
 
-FUNCTIONS = (demo, report, onnx, serve, parquet, datasets, timm, torchvision, hf, stores, ray, ray_serve, docs)
+FUNCTIONS = (demo, report, onnx, serve, sklearn, parquet, datasets, timm, torchvision, hf, stores, ray, ray_serve, docs)
 PATHS: dict[str, Callable[[Path], None]] = {each.__name__.replace("_", "-"): each for each in FUNCTIONS}
 
 if __name__ == "__main__":

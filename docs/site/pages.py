@@ -34,6 +34,7 @@ MODULES = (  # in the order in which a reader needs them
     "macs.metrics",
     "macs.evaluation",
     "macs.detector",
+    "macs.sklearn",
     "macs.experiments",
     "macs.experiments.margins",
     "macs.report",

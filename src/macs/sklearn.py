@@ -46,6 +46,8 @@ from macs.predictions import joined
 from macs.scores import Score
 from macs.scores.relative_mahalanobis import RelativeMahalanobis
 
+__all__ = ["OODDetector", "auroc"]
+
 UNKNOWN = -1  # in y: a row of no known class, as a label of scikit-learn's outlier detectors
 NEIGHBOURS = 10  # of the score without an estimator
 Positions = NDArray[np.int64]
