@@ -77,7 +77,8 @@ def weighted_p_values(
     order = np.argsort(known, kind="stable")
     sums = np.concatenate([[0.0], np.cumsum(before[order])])
     count = np.where(np.isnan(new), 0, np.searchsorted(known[order], new, side="right"))
-    return (now + sums[count]) / (now + sums[-1])
+    p_values: Numbers = (now + sums[count]) / (now + sums[-1])
+    return p_values
 
 
 def effective_size(weights: ArrayLike) -> float:
