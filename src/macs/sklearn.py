@@ -94,6 +94,11 @@ class OODDetector(OutlierMixin, BaseEstimator):
     [1, -1]
     """
 
+    detector_: FeatureDetector
+    estimator_: Any
+    keep_: float
+    offset_: float
+
     def __init__(
         self,
         ood_score: str | Score | None = None,
@@ -253,7 +258,7 @@ class OODDetector(OutlierMixin, BaseEstimator):
         if labels is None:
             return np.zeros(len(index), np.int64)
         classes = np.unique(labels[labels != UNKNOWN]) if self.estimator is None else self.estimator_.classes_
-        return np.searchsorted(classes, labels[index])
+        return np.searchsorted(classes, labels[index]).astype(np.int64)
 
     def _reads_logits_alone(self) -> bool:
         return self.estimator is not None and self._make_score().reads == "logits"

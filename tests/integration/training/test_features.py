@@ -1,6 +1,7 @@
 """Trainings on rows of features: the same as those of a last layer on images, with outliers and without."""
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def rows(count: int, seed: int = 0) -> np.ndarray:
         (FeatureSet.from_array(np.ones((9, 5))), {"recipe": Recipe(augment="crop")}, "augment crop would change"),
     ],
 )
-def test_trainings_that_are_refused(outliers: ImageSet, changes: dict, message: str) -> None:
+def test_trainings_that_are_refused(outliers: ImageSet, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(MacsError, match=message):
         finetune(nn.Linear(5, 3), FeatureSet.from_array(rows(9), np.arange(9) % 3), outliers, **changes)
 
@@ -63,7 +64,8 @@ def test_an_mlp_learns_to_doubt_outliers(tmp_path: object) -> None:
     pretrain(net, known, recipe=Recipe(epochs=4, lr=0.1, batch_in=32, batch_out=0), progress=False)
 
     def auroc() -> float:
-        return ood_metrics(*(scores.ask(net, rows, "msp").confidence for rows in (known, unknown))).auroc
+        ours, theirs = (scores.ask(net, rows, "msp").confidence for rows in (known, unknown))
+        return ood_metrics(ours, theirs).auroc
 
     before = auroc()
     recipe = Recipe(epochs=4, lr=0.1, batch_in=32, batch_out=32)

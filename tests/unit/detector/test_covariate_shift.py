@@ -1,5 +1,8 @@
 """Weighted conformal p-values: their definition by brute force, and what they promise under a simulated shift."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -31,7 +34,9 @@ def test_equal_weights_give_the_usual_p_values() -> None:
     np.testing.assert_allclose(values, usual(Predictions(np.zeros(40, np.int64), new)), rtol=1e-6)
 
 
-def p_values_under_shift(shift: float, weigh: object, rounds: int = 3000, size: int = 50) -> np.ndarray:
+def p_values_under_shift(
+    shift: float, weigh: Callable[[np.ndarray], np.ndarray], rounds: int = 3000, size: int = 50
+) -> np.ndarray:
     """P = N(0, 1), Q = N(shift, 1), confidence -x: after the shift, known inputs look less known."""
     random = np.random.default_rng(1)
     known, new = random.normal(0, 1, (rounds, size)), random.normal(shift, 1, rounds)
@@ -69,7 +74,7 @@ def test_the_ratio_is_a_logistic_regression() -> None:
 
 
 def test_separable_times_give_finite_weights() -> None:
-    ratio = LikelihoodRatio.between([[0.0, 1], [1, 1]], [[10.0, 1], [11, 1]])  # a constant column, too
+    ratio = LikelihoodRatio.between([[0.0, 1.0], [1.0, 1.0]], [[10.0, 1.0], [11.0, 1.0]])  # a constant column, too
     weights = ratio([[-1e9, 1], [1e9, 1]])
     assert np.isfinite(weights).all() and weights[0] < weights[1]
 
@@ -90,7 +95,7 @@ def test_the_effective_size_of_equal_weights_is_their_number() -> None:
         (([[1, 2]], [[1, 1]], [1], [1]), "one number per input"),
     ],
 )
-def test_wrong_values_are_named(arguments: tuple[object, ...], message: str) -> None:
+def test_wrong_values_are_named(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(MacsError, match=message):
         weighted_p_values(*arguments)
 
