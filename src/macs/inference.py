@@ -144,7 +144,7 @@ def inference(
 
 
 def normalising_layer(logits: Tensor) -> str:
-    """The layer after which each row is a distribution over the classes, or its logarithm; empty for logits."""
+    """Return the layer after which each row is a distribution or its logarithm; empty for logits."""
     for name, probabilities in (("softmax", logits), ("log_softmax", logits.exp())):
         if (probabilities >= 0).all() and ((probabilities.sum(dim=1) - 1).abs() <= NEAR).all():
             return name
@@ -165,7 +165,7 @@ def warn_of_softmax(net: nn.Module, last: str) -> None:
 def remembering(
     run: Callable[[RawPixels], Outputs], cache: Cache, setting: str, net: nn.Module
 ) -> Callable[[RawPixels], Outputs]:
-    """The same function, which looks into the cache first; `setting` tells all but the pixels."""
+    """Return the same function, which looks into the cache first; `setting` tells all but the pixels."""
     device = device_of(net)
 
     @torch.inference_mode()
