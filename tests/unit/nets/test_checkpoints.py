@@ -477,7 +477,7 @@ class Repeated:
     """Unpickled, it copies a tensor that repeats one number; its pickle and its storage hold 4 bytes of it."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Tensor, torch.dtype, torch.device, bool]]:
-        rebuild = torch._utils._rebuild_device_tensor_from_cpu_tensor  # type: ignore[attr-defined]
+        rebuild = torch._utils._rebuild_device_tensor_from_cpu_tensor
         return rebuild, (torch.zeros(1).expand(2**24), torch.float64, torch.device("cpu"), False)
 
 
