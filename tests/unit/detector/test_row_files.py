@@ -2,7 +2,9 @@
 
 import csv
 import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,7 +126,7 @@ def ragged(path: Path) -> None:
         ("a.txt", nothing, "give a file that ends in .npz, .npy, .parquet, .csv"),
     ],
 )
-def test_other_files_are_refused(name: str, write: object, words: str, tmp_path: Path) -> None:
+def test_other_files_are_refused(name: str, write: Callable[[Path], Any], words: str, tmp_path: Path) -> None:
     write(tmp_path / name)
     with pytest.raises(MacsError, match=words):
         rows_in(tmp_path / name)
