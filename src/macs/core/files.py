@@ -101,7 +101,7 @@ def refuse_bomb(path: Path) -> None:
 
 
 def _pickle_says(path: Path, word: bytes) -> bool:
-    """Return whether the pickle inside a file of torch.save has these bytes."""
+    """Whether the pickle inside a file of torch.save has these bytes."""
     with _archive(path) as archive:
         if archive:
             return any(word in archive.read(name) for name in archive.namelist() if name.endswith("data.pkl"))

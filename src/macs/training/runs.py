@@ -259,7 +259,7 @@ class TrainedNetwork:
         return self.images("val", root) if self.divided or "val" in Place(self.id).splits else None
 
     def network(self, classes: int | None = None) -> "nn.Module":
-        """Return the network, on the best device."""
+        """The network, on the best device."""
         from macs import nets
         from macs.core.devices import best_device
         from macs.training.checks import warn_of_normalisation
