@@ -252,7 +252,7 @@ def reproduce(
     unused: Counter[str] = Counter()
     for sets, group in benches(setup, todo, done.missing):
         done.notes[sets.id] = sets.notes()
-        engine.hold(sets.held())
+        held = sets.held()
         titles = {training: f"[{todo.index(training) + 1}/{len(todo)}] {training.name}" for training in group}
         by_name = {training.name: training for training in group}
         # Pretrainings first, since the others start from them, then round after round of the released loop.
@@ -261,7 +261,7 @@ def reproduce(
         waves += [[t for t in later if t.round == number] for number in sorted({t.round for t in later})]
         for wave in waves:
             cells = _cells(sets, wave, done, unused, titles, progress)
-            for cell, result, error in engine.run(cells, sets.examination, fpr_rule):
+            for cell, result, error in engine.run(cells, sets.examination, held, fpr_rule):
                 training = by_name[cell.name]
                 if result is not None:
                     done.results[training] = result

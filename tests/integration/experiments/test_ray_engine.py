@@ -184,11 +184,10 @@ def test_results_behind_a_url_though_a_worker_is_killed(
 def test_a_cell_that_fails_ends_no_other_and_names_its_machine(
     ray: Any, one_thread: None, known: ImageSet, outliers: ImageSet, tmp_path: Path
 ) -> None:
-    engine = RayEngine(progress=False)
-    engine.hold(Held.of([known, outliers]))
+    held = Held.of([known, outliers])
     fine, wrong = cell_of(tmp_path, known, outliers), cell_of(tmp_path, known, outliers, "macs")
     (tmp_path / "macs").write_text("a file where the cell wants a folder")
-    done = {each.cell.name: each for each in engine.run([wrong, fine], SEEN)}
+    done = {each.cell.name: each for each in RayEngine(progress=False).run([wrong, fine], SEEN, held)}
     assert done["oe"].value().validation.accuracy is not None
     assert done["macs"].result is None and "machine" in str(done["macs"].error)
 
@@ -223,9 +222,7 @@ def test_a_task_does_what_the_serial_engine_does(known: ImageSet, outliers: Imag
     held = Held.of([known, outliers])
     terms = Terms(None, "first", torch.get_num_threads(), __version__)
     done = train_and_measure(cell_of(tmp_path / "a", known, outliers), (held, SEEN), None, terms)
-    engine = SerialEngine(progress=False)
-    engine.hold(held)
-    (expected,) = engine.run([cell_of(tmp_path / "b", known, outliers)], SEEN)
+    (expected,) = SerialEngine(progress=False).run([cell_of(tmp_path / "b", known, outliers)], SEEN, held)
     assert done.value().weights == expected.value().weights
     assert done.value().validation == expected.value().validation
     failed = train_and_measure(cell_of(tmp_path / "c", known, outliers), (Held(), SEEN), None, terms)
