@@ -34,7 +34,7 @@ from macs.data.preparation import Preparation
 from macs.experiments.cells import Cell, Engine, Examination, Result, SerialEngine
 from macs.metrics import FprRule, deviation
 from macs.training.recipe import Recipe
-from macs.training.sources import Held, Training
+from macs.training.sources import Training
 
 if TYPE_CHECKING:
     from torch import nn
@@ -223,9 +223,10 @@ def sweep(
         measured_on = validation if cell_recipe.keep == "best" else ()
         training = Training(net, train, outliers, built, cell_recipe, *measured_on)
         cells.append(Cell(Path(run), name, training.spec))
+        train, outliers = training.train, training.outliers or outliers  # prepared once for all cells
     engine = engine or SerialEngine(progress=progress)
-    held, examination = Held.of([train, outliers, *validation], [net]), Examination(*validation, test, ood or {})
-    finished = engine.run(_announced(cells, progress), examination, held, fpr_rule)
+    examination = Examination(*validation, test, ood or {})
+    finished = engine.run(_announced(cells, progress), examination, training.held, fpr_rule)
     by_key = {done.cell.key: done.value() for done in finished}
     results = [by_key[cell.key] for cell in cells]
     points = tuple(

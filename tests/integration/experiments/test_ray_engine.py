@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -233,10 +234,11 @@ def test_a_task_works_in_a_copy_of_what_is_behind_a_url(known: ImageSet, outlier
     net = training.starting_net("wrn-10-1", classes=3)
     nets.save(net, tmp_path / "driver/start/net.safetensors", class_names=known.classes)
     start = nets.load(tmp_path / "driver/start/net.safetensors", "wrn-10-1", 3)
-    cell = Cell(tmp_path / "driver/cells", "oe", Training(start, known, outliers, methods.build("oe"), RECIPE).spec)
+    trained = Training(start, known, outliers, methods.build("oe"), RECIPE)
+    cell = Cell(tmp_path / "driver/cells", "oe", trained.spec)
     store = tmp_path / "store"
     terms = Terms(None, "first", 1, __version__, Mirror(f"file://{store}", tmp_path / "driver"))
-    held = Held.of([known, outliers])
+    held = replace(trained.held, nets={})
     (tmp_path / "driver/start/net.safetensors").unlink()  # it is not on the worker's machine
 
     done = train_and_measure(cell, (held, SEEN), start, terms)
