@@ -258,7 +258,8 @@ class OODDetector(OutlierMixin, BaseEstimator):
         if labels is None:
             return np.zeros(len(index), np.int64)
         classes = np.unique(labels[labels != UNKNOWN]) if self.estimator is None else self.estimator_.classes_
-        return np.searchsorted(classes, labels[index]).astype(np.int64)
+        numbers: Positions = np.searchsorted(classes, labels[index])
+        return numbers
 
     def _reads_logits_alone(self) -> bool:
         return self.estimator is not None and self._make_score().reads == "logits"
