@@ -329,8 +329,8 @@ def auroc(estimator: Any, X: Any, y: Any) -> float:
     >>> from macs.sklearn import OODDetector, auroc
     >>> random = np.random.default_rng(0)
     >>> X = np.concatenate([random.normal(size=(300, 2)), random.normal(8, 1, size=(50, 2))])
-    >>> y = np.repeat([0, -1], [300, 50])
-    >>> cross_val_score(OODDetector(random_state=0), X, y, scoring=auroc, cv=3).round(2).tolist()
+    >>> y, order = np.repeat([0, -1], [300, 50]), random.permutation(350)
+    >>> cross_val_score(OODDetector(random_state=0), X[order], y[order], scoring=auroc, cv=3).round(2).tolist()
     [1.0, 1.0, 1.0]
     """
     is_known = np.asarray(y) != UNKNOWN

@@ -75,7 +75,7 @@ def test_what_it_reads_and_needs_comes_from_its_parts() -> None:
 
 
 def test_settings_go_to_the_parts_that_have_them() -> None:
-    assert scores.get("energy+knn", k=3).settings == {"knn": {"k": 3, "bank": 0, "reduce": "random"}}
+    assert scores.get("energy+knn", k=3).settings == {"knn": {"k": 3, "bank": 0, "reduce": "random", "normalise": True}}
     both = scores.get("ash+scale", percentile=70)
     assert both.settings == {"ash": {"percentile": 70}, "scale": {"percentile": 70}}
     assert scores.get(both, ash={"percentile": 60}).settings == {"ash": {"percentile": 60}, "scale": {"percentile": 70}}

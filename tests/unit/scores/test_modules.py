@@ -69,7 +69,7 @@ def test_a_state_travels_into_an_unfitted_score(name: str, tmp_path: Path) -> No
 def test_settings_are_checked_and_fixed() -> None:
     assert repr(scores.get("knn", k=7)) == "KNN(k=7) [unfitted]"
     assert repr(scores.get("knn", k=50)) == "KNN() [unfitted]"  # the default
-    assert scores.get("knn").settings == {"k": 50, "bank": 0, "reduce": "random"}
+    assert scores.get("knn").settings == {"k": 50, "bank": 0, "reduce": "random", "normalise": True}
     for settings, words in (({"k": 0}, "k must be at least 1"), ({"k": math.nan}, "k must be a whole number")):
         with pytest.raises(MacsError, match=f"Among the settings of knn, {words}"):
             scores.get("knn", **settings)
@@ -92,7 +92,7 @@ def test_a_setting_goes_to_the_scores_that_have_it() -> None:
         "Scale(percentile=70.0)",
         "MSP()",
     ]
-    with pytest.raises(MacsError, match="no setting of knn, msp called 'percentile'; .* bank, k, reduce"):
+    with pytest.raises(MacsError, match="no setting of knn, msp called 'percentile'; .* bank, k, normalise, reduce"):
         scores.get_all(["knn", "msp"], {"percentile": 70})
 
 
