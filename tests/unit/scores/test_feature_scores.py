@@ -290,7 +290,7 @@ def test_fitting_leaves_gradients_alone(name: str) -> None:
 def test_the_distance_to_neighbours_of_another_length() -> None:
     generator = torch.Generator().manual_seed(3)
     bank, new = torch.randn(40, 3, generator=generator), torch.randn(9, 3, generator=generator)
-    known = Known(torch.zeros(40, 0), bank, None, torch.zeros(0, 3), torch.zeros(0))
+    known = scores.Known(torch.zeros(40, 0), bank, None, torch.zeros(0, 3), torch.zeros(0))
     found = scores.get("knn", k=4, normalise=False).fit(known).confidence(Outputs(torch.zeros(9, 0), new))
     torch.testing.assert_close(found, -torch.cdist(new, bank).sort(1).values[:, 3])
     with pytest.raises(MacsError, match="k-means makes a bank of unit features"):
