@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter, Token
+from cyclopts.command_spec import CommandSpec
 
 from macs.core.console import Terminal
 from macs.core.settings import Span, shown
@@ -101,10 +102,20 @@ COMMANDS = {  # in the order in which a user needs them; a command's file is imp
 }
 OPTIONS = ("--help", "--version", "--install-completion")
 
+
+class Command(CommandSpec):
+    """A command whose file is imported when it is called; from then on its docstring is its help."""
+
+    def resolve(self, parent_app: App) -> App:
+        self.help = None
+        return super().resolve(parent_app)
+
+
 for _order, (_title, _commands) in enumerate(COMMANDS.items()):
     _group = Group(_title, sort_key=_order)
     for _place, (_name, (_path, _summary)) in enumerate(_commands.items()):
-        app.command(f"macs.cli.{_path}", name=_name, help=_summary, group=_group, sort_key=_place)
+        # app.command(path) would keep the summary as the command's whole help.
+        app._commands[_name] = Command(f"macs.cli.{_path}", _name, help=_summary, group=_group, sort_key=_place)
 _group = Group("Options", sort_key=len(COMMANDS))
 for _place, _name in enumerate(OPTIONS):
     app[_name].group, app[_name].sort_key = (_group,), _place
