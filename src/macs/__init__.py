@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from macs.core.errors import MacsError
     from macs.core.memory import keep_freed_memory
     from macs.data import ImageSet
-    from macs.detector import Detector, Runtime
+    from macs.detector import Detector, FeatureDetector, FeatureRuntime, Runtime
     from macs.evaluation import evaluate
     from macs.training import PRETRAINING, Recipe, TrainingSpec, finetune, pretrain
 
 __all__ = [
     "PRETRAINING",
     "Detector",
+    "FeatureDetector",
+    "FeatureRuntime",
     "ImageSet",
     "MacsError",
     "Recipe",
@@ -65,6 +67,8 @@ __getattr__ = lazily(
     {
         **{name: f"macs.{name}" for name in _MODULES},
         "Detector": "macs.detector",
+        "FeatureDetector": "macs.detector",
+        "FeatureRuntime": "macs.detector",
         "ImageSet": "macs.data",
         "MacsError": "macs.core.errors",
         "PRETRAINING": "macs.training.recipe",

@@ -1,4 +1,4 @@
-"""Predictions: a class, a confidence and a p-value per image, whichever runtime computed them."""
+"""Predictions: a class, a confidence and a p-value per image or row, whichever runtime computed them."""
 
 import warnings
 from collections.abc import Iterable
@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
+
+NO_CLASS = -1  # the index where no class is predicted: without a classifier, or for a row that cannot be judged
 
 
 def renamed(old: str, new: str) -> Any:
@@ -25,7 +27,7 @@ def renamed(old: str, new: str) -> Any:
 class Predictions:
     """One predicted class, one confidence and one p-value per image."""
 
-    index: NDArray[np.int64]  # of the predicted class
+    index: NDArray[np.int64]  # of the predicted class; NO_CLASS if there is none
     confidence: NDArray[np.float32]
     p_value: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))  # NaN unless calibrated
 

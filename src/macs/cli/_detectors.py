@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
 
@@ -13,6 +13,7 @@ from macs.core.errors import MacsError
 if TYPE_CHECKING:
     from macs.data import ImageSet
     from macs.detector.base import BaseDetector
+    from macs.detector.feature_judge import FeatureJudge
     from macs.detector.metadata import DetectorMetadata
     from macs.training.spec import TrainingSpec
 
@@ -28,20 +29,20 @@ Provider = Annotated[
 
 def detector_file(
     path: Path, net: str | None, score: str | None, provider: list[str] | None, hardware: Hardware
-) -> "tuple[DetectorMetadata, Callable[[], BaseDetector]]":
+) -> "tuple[DetectorMetadata, Callable[[], BaseDetector | FeatureJudge]]":
     """Read a file of `macs calibrate` or `macs export`; `net` and `score` are the user's own, as module:Class.
 
     The second value is a function that gives the detector, for which it may have to import torch.
     """
     hardware.prepare()
     if path.suffix == ".onnx":
-        from macs.detector.runtime import Runtime
+        from macs.detector.runtime import open_onnx
 
         if net or score:
             raise MacsError(f"{path} holds its network and score; leave --net and --score out.")
         if hardware.device != "auto":
             raise MacsError(f"{path} is run by ONNX Runtime, which takes --provider; leave --device out.")
-        runtime = Runtime(path, providers=provider or (), threads=hardware.threads or 0)
+        runtime = open_onnx(path, providers=provider or (), threads=hardware.threads or 0)
         return runtime.metadata, lambda: runtime
     if provider:
         raise MacsError("--provider is for an exported detector, which ends in .onnx; leave it out.")
@@ -49,15 +50,24 @@ def detector_file(
 
     file = read(path)
 
-    def load() -> "BaseDetector":
+    def load() -> "BaseDetector | FeatureJudge":
         if find_spec("torch") is None:
             raise MacsError(f"{path} is run by torch, which is not installed; give its exported file (macs export).")
         hardware.use()
         from macs.core.devices import best_device
 
-        return file.load(net, score).to(best_device())
+        return file.open(net, score).to(best_device())
 
     return file.metadata, load
+
+
+def image_detector_file(
+    path: Path, net: str | None, score: str | None, provider: list[str] | None, hardware: Hardware
+) -> "tuple[DetectorMetadata, Callable[[], BaseDetector]]":
+    """The same for a file that must be a detector of images."""
+    metadata, load = detector_file(path, net, score, provider, hardware)
+    metadata.for_images(path)
+    return metadata, cast("Callable[[], BaseDetector]", load)
 
 
 def detector_sets(
@@ -69,8 +79,9 @@ def detector_sets(
 
     if id is None:
         raise MacsError("Name ID test images with --id; a detector file does not record any.")
-    test = load_apart(spec_in(metadata), id, "test", data, metadata.preparation)
-    sets = {name: load(name, "test", root=data, preparation=metadata.preparation, labelled=False) for name in ood}
+    preparation = metadata.for_images("The detector")
+    test = load_apart(spec_in(metadata), id, "test", data, preparation)
+    sets = {name: load(name, "test", root=data, preparation=preparation, labelled=False) for name in ood}
     return test, sets
 
 

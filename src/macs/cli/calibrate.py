@@ -1,10 +1,14 @@
 """`macs calibrate`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, NoCache, Settings, Several, Whole, show
 from macs.core.cache import keeping
+from macs.core.errors import MacsError
+
+if TYPE_CHECKING:
+    from macs.detector import Detector, FeatureDetector
 
 Names = Annotated[list[str] | None, Several]
 
@@ -15,6 +19,9 @@ def calibrate(
     *,
     out: Path,
     images: str | None = None,
+    features: Path | None = None,
+    logits: Path | None = None,
+    head: Path | None = None,
     split: Literal["val", "test"] | None = None,
     keep: float = 0.95,
     check: float = 0.0,
@@ -38,11 +45,13 @@ def calibrate(
 ) -> None:
     """Turn a classifier into a detector: find the threshold that keeps a share of ID images.
 
-    Give a run folder, or --net, --checkpoint and --images. The threshold comes from ID images alone, which the network
+    Give a run folder, or --net, --checkpoint and --images; or, of any other model, files of --features, --logits or
+    both. The threshold comes from ID images alone, which the network
     must not have been trained on; a new image of their kind is then kept with probability at least --keep.
 
         macs calibrate runs/mine --images photos/val --out detector.safetensors
         macs calibrate runs/mine --check 0.5 --out detector.safetensors   # checked on half of the images
+        macs calibrate --features val.npz --fit-on train.npz --score knn --out detector.safetensors
         macs predict new/ --detector detector.safetensors
 
     Parameters
@@ -53,6 +62,13 @@ def calibrate(
         File to write, ending in .safetensors.
     images
         ID images: a name from `macs data list`, a folder, or a .npy file [default: the run's ID set].
+    features
+        ID rows of any model: a .npz file with the arrays features, logits or probabilities, and labels; a .npy file of
+        features; or a .parquet or .csv table (docs/features.md). With them, --fit-on and --outliers are such files.
+    logits
+        The same, where a .npy file holds logits; with --features too, the file of the logits beside the features.
+    head
+        With --features: a .npz file with weight (K x D) and bias (K) of the model's last layer, which gives the logits.
     split
         Split of these images, if they have splits [default: val, else test]; without splits, the images that the run
         held out. Training images are not accepted, since the network is more confident on them.
@@ -92,16 +108,29 @@ def calibrate(
     size
         Edge of the square images, in pixels [default: that of the run or the checkpoint, else 32].
     """
-    from macs.detector.from_run import detector_from_run
+    from macs.detector.from_run import detector_from_rows, detector_from_run
     from macs.detector.saving import detector_path
 
     hardware.use()
-    detector_path(out, inputs=[path for path in (checkpoint, images) if path is not None])
-    with keeping(not no_cache):
-        detector = detector_from_run(
-            run,
+    rows = [path for path in (features, logits, head) if path is not None]
+    detector_path(out, inputs=[path for path in (checkpoint, images, *rows) if path is not None])
+    detector: Detector | FeatureDetector
+    if rows:
+        refuse_beside_rows(
+            run=run,
             images=images,
             split=split,
+            choose_on=choose_on,
+            max_cost=max_cost,
+            net=net,
+            checkpoint=checkpoint,
+            normalisation=normalisation,
+            size=size,
+        )
+        detector = detector_from_rows(
+            features,
+            logits,
+            head,
             keep=keep,
             check=check,
             per_class=per_class,
@@ -109,23 +138,39 @@ def calibrate(
             score=score,
             settings=settings,
             fit_on=fit_on,
-            fit_images=fit_images,
-            choose_on=choose_on or (),
-            max_cost=max_cost,
-            net=net,
-            checkpoint=checkpoint,
-            normalisation=normalisation,
+            fit_rows=fit_images,
             classes=classes or (),
-            size=size,
-            data=data,
-            progress=True,
         )
+    else:
+        with keeping(not no_cache):
+            detector = detector_from_run(
+                run,
+                images=images,
+                split=split,
+                keep=keep,
+                check=check,
+                per_class=per_class,
+                outliers=outliers or (),
+                score=score,
+                settings=settings,
+                fit_on=fit_on,
+                fit_images=fit_images,
+                choose_on=choose_on or (),
+                max_cost=max_cost,
+                net=net,
+                checkpoint=checkpoint,
+                normalisation=normalisation,
+                classes=classes or (),
+                size=size,
+                data=data,
+                progress=True,
+            )
     detector.save(out)
     calibration, choice, held_out = detector.calibrated, detector.choice, detector.held_out
     lines = [] if choice is None else [str(choice)]
     if held_out:
         name = calibration.score if choice is None else score
-        lines.append(f"{held_out:,} images were held out for {name}; they take no part in the calibration.")
+        lines.append(f"{held_out:,} {calibration.unit} were held out for {name}; they take no part in the calibration.")
     value = {
         "detector": str(out),
         **calibration.as_dict(),
@@ -133,3 +178,11 @@ def calibrate(
         "choice": None if choice is None else choice.as_dict(),
     }
     show("\n".join([*lines, str(calibration), f"The detector is in {out}."]), value, json)
+
+
+def refuse_beside_rows(**options: Any) -> None:
+    """Refuse options about images, where rows are calibrated on; the error names the first one given."""
+    for name, value in options.items():
+        if value is not None:
+            option = "the run folder" if name == "run" else f"--{name.replace('_', '-')}"
+            raise MacsError(f"--features and --logits need no network and no images; leave {option} out.")

@@ -18,8 +18,8 @@ from macs.cli._app import (
 )
 from macs.cli._detectors import (
     Provider,
-    detector_file,
     detector_sets,
+    image_detector_file,
     refuse_beside_detector,
     refuse_without_detector,
     spec_in,
@@ -138,7 +138,7 @@ def evaluate(
             precision=precision != "auto",
             score=bool(settings) or len(score or ()) > 1,
         )
-        metadata, open_detector = detector_file(detector, net, score[0] if score else None, provider, hardware)
+        metadata, open_detector = image_detector_file(detector, net, score[0] if score else None, provider, hardware)
         test, sets = detector_sets(metadata, id, ood or [], data)
         _familiar(sets, spec_in(metadata))
         with keeping(not no_cache):

@@ -25,7 +25,8 @@ def export(
 ) -> None:
     """Write a detector as one ONNX file that needs neither macs nor torch.
 
-    Its input `images` are raw uint8 pixels, N x H x W x 3; its outputs are index, confidence, p_value and is_ood.
+    Its input `images` are raw uint8 pixels, N x H x W x 3; that of a detector of rows, `features` or `logits` in
+    float32. Its outputs are index, confidence, p_value and is_ood.
     Normalisation, score and threshold are inside; `threshold` is an optional input that overrides the calibrated one.
     `macs predict --detector detector.onnx` runs it without torch.
 
@@ -56,6 +57,7 @@ def export(
     """
     from macs.data import load
     from macs.data.loading import load_unseen
+    from macs.data.preparation import DEFAULT
     from macs.detector.saving import allowed_drop, onnx_path, read
     from macs.training.runs import load_apart, trained_on_undivided
 
@@ -64,7 +66,8 @@ def export(
     if int8 != (images is not None) or (ood and not int8):
         raise MacsError("--int8 needs --images to find its ranges; without it, leave --images and --ood out.")
     file = read(detector)
-    preparation, spec = file.metadata.preparation, spec_in(file.metadata)
+    preparation = file.metadata.for_images(detector) if int8 else DEFAULT
+    spec = spec_in(file.metadata)
     known = None
     if images is not None and spec is not None and trained_on_undivided(spec, images):
         known = load_apart(spec, images, split or "val", data, preparation)
@@ -74,13 +77,15 @@ def export(
 
     from macs.detector.export import INPUT
 
-    loaded = file.load(net, score)
     if known is None:
-        loaded.export(out)
-        result, text = {}, f"The threshold in it: {loaded.calibrated}"
+        opened = file.open(net, score)
+        opened.export(out)
+        record, result, text = opened.calibrated, {}, f"The threshold in it: {opened.calibrated}"
     else:
+        loaded = file.load(net, score)
         quantised = loaded.export_int8(out, known, unknown, max_drop, progress=True)
-        result, text = quantised.as_dict(), str(quantised)
+        record, result, text = loaded.calibrated, quantised.as_dict(), str(quantised)
+    takes = INPUT if file.metadata.columns is None else f"float32 {file.metadata.columns}"
     size_mb = out.stat().st_size / 1e6
-    value = {"onnx": str(out), "bytes": out.stat().st_size, "calibration": loaded.calibrated.as_dict(), **result}
-    show(f"{text}\n{out} ({size_mb:.2f} MB) takes {INPUT}.", value, json)
+    value = {"onnx": str(out), "bytes": out.stat().st_size, "calibration": record.as_dict(), **result}
+    show(f"{text}\n{out} ({size_mb:.2f} MB) takes {takes}.", value, json)

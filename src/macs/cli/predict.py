@@ -32,13 +32,14 @@ def predict(
     hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
-    """Decide for each image whether it is ID or OOD, with its most likely class, confidence and p-value.
+    """Decide for each image or row whether it is ID or OOD, with its most likely class, confidence and p-value.
 
     A file that cannot be read gets a row with the reason; the others are still judged, and the exit code is 1. Memory
     does not grow with the number of files.
 
         macs predict photos/ --detector detector.safetensors
         macs predict 'photos/**/*.jpg' more.npy --detector detector.safetensors --out verdicts.csv
+        macs predict embeddings.npz --detector of-features.onnx
         macs predict s3://bucket/photos/ --detector detector.onnx --engine ray --out s3://bucket/verdicts/
 
     Parameters
@@ -46,6 +47,7 @@ def predict(
     paths
         Images, folders (with all folders inside), globs in quotes, .npy files of uint8 images N x H x W x 3, WebDataset
         shards (.tar), Parquet files of encoded images, or URLs of any of these but .npy, in a store that fsspec knows.
+        For a detector of features or logits: .npz, .npy, .parquet or .csv files (docs/features.md).
     detector
         File from `macs calibrate`, or from `macs export`; the latter runs without torch.
     out
@@ -70,8 +72,8 @@ def predict(
     json
         Print JSON lines, as --format jsonl does.
     """
-    from macs.detector.base import check_promise
     from macs.detector.formats import choose_format
+    from macs.detector.judging import check_promise
     from macs.detector.verdicts import Count
 
     if not paths:
@@ -91,7 +93,8 @@ def predict(
     opened = open_detector()
     # Pillow warns of broken images as it meets them; their rows say why.
     warnings.filterwarnings("ignore", module="PIL")
-    read, count = Count(), Count()
+    unit = metadata.calibration.unit
+    read, count = Count(unit), Count(unit)
     with progress(shown=out is not None or not sys.stdout.isatty()) as update:
 
         def on_row(row: "Verdict") -> None:
@@ -107,7 +110,7 @@ def predict(
     if out is not None:
         tell(f"{out} holds {count}.")
     elif count.failed:
-        tell(f"{count.failed:,} of {count.rows:,} images could not be read; their rows say why.")
+        tell(f"{count.failed:,} of {count.rows:,} {unit} could not be read; their rows say why.")
     if count.failed:
         sys.exit(1)
     return None
@@ -161,10 +164,10 @@ def progress(shown: bool) -> "Iterator[Callable[[Count], None]]":
     console = Terminal(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True) as bar:
-        task = bar.add_task("0 images", total=None)
+        task = bar.add_task("0", total=None)
 
         def update(count: "Count") -> None:
             if count.rows % 100 == 0:
-                bar.update(task, description=f"{count.rows:,} images, {count.failed:,} unreadable")
+                bar.update(task, description=f"{count.rows:,} {count.unit}, {count.failed:,} unreadable")
 
         yield update

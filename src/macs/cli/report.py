@@ -5,7 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from macs.cli._app import ANY_HARDWARE, Data, HardwareOptions, Json, NoCache, Settings, Several, show
-from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_beside_detector, refuse_without_detector
+from macs.cli._detectors import (
+    Provider,
+    detector_sets,
+    image_detector_file,
+    refuse_beside_detector,
+    refuse_without_detector,
+)
 from macs.core.cache import keeping
 from macs.core.console import tell
 from macs.core.errors import MacsError
@@ -72,7 +78,7 @@ def report(
             raise MacsError(
                 "A model card is written from the record of a run; name the run folder, or leave --card out."
             )
-        metadata, open_detector = detector_file(detector, net, score, provider, hardware)
+        metadata, open_detector = image_detector_file(detector, net, score, provider, hardware)
         target = output_file(out or detector.with_name("report.html"), inputs=[detector, *sets_read])
         names = ood if ood is not None else _default_ood_sets(id or "", data)
         test, sets = detector_sets(metadata, id, names, data)

@@ -13,12 +13,13 @@ from macs.core.lazy import lazily
 
 if TYPE_CHECKING:
     from macs.detector._detector import Detector
+    from macs.detector._feature_detector import FeatureDetector
     from macs.detector.calibration import Calibration
-    from macs.detector.runtime import Runtime
+    from macs.detector.runtime import FeatureRuntime, Runtime
     from macs.detector.score_selection import Choice
     from macs.detector.verdicts import Verdicts
 
-__all__ = ["Calibration", "Choice", "Detector", "Runtime", "Verdicts"]
+__all__ = ["Calibration", "Choice", "Detector", "FeatureDetector", "FeatureRuntime", "Runtime", "Verdicts"]
 
 __getattr__ = lazily(
     __name__,
@@ -26,6 +27,8 @@ __getattr__ = lazily(
         "Calibration": "macs.detector.calibration",
         "Choice": "macs.detector.score_selection",
         "Detector": "macs.detector._detector",
+        "FeatureDetector": "macs.detector._feature_detector",
+        "FeatureRuntime": "macs.detector.runtime",
         "Runtime": "macs.detector.runtime",
         "Verdicts": "macs.detector.verdicts",
     },

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import nn
@@ -14,20 +13,19 @@ from torch import nn
 from macs import nets, scores
 from macs.core.devices import device_of, explained
 from macs.core.errors import MacsError, first_line
-from macs.core.settings import Span
 from macs.data import ImageSet
-from macs.data.compatibility import few, same_classes, warn_of_guessing
+from macs.data.compatibility import few, same_classes
 from macs.data.conversion import to_images, to_sets
 from macs.data.preparation import DEFAULT, Preparation
-from macs.data.spec import pixels_hash, same_pixels
+from macs.data.spec import pixels_hash
 from macs.detector.base import Ask, BaseDetector, Images
-from macs.detector.calibration import Calibration, calibrate, share_to_keep
+from macs.detector.calibration import Calibration, share_to_keep
 from macs.detector.metadata import wrong_names
 from macs.detector.p_values import PValues
-from macs.detector.score_selection import AUTO, Choice, candidate_names, choose
+from macs.detector.score_selection import Choice, candidate_names, choose
+from macs.detector.scored import Auto, Fitting, ScoredDetector
 from macs.inference import inference, outputs_of
-from macs.predictions import Predictions
-from macs.scores import Score
+from macs.scores import Known, Score
 
 if TYPE_CHECKING:
     from macs.detector.int8 import Quantised
@@ -39,38 +37,8 @@ PRECISION = "float32"
 HELD_OUT = "held-out images"
 
 
-@dataclass(eq=False, repr=False)
-class Auto(Score):
-    """A score that is still to be chosen among candidates, by default among all; `Detector(net, "auto")` has one."""
-
-    fitted_to = "held-out images"
-    reads = "features"
-    candidates: Mapping[str, Score] | None = None
-    max_cost: float | None = None  # microseconds per image beyond the network's own pass
-
-    def __post_init__(self) -> None:
-        nn.Module.__init__(self)
-
-    @property
-    def fitted(self) -> bool:
-        return False
-
-    @property
-    def written(self) -> str:
-        return AUTO
-
-
-class Fitting(NamedTuple):
-    """A `fit` without held-out images, which `calibrate` completes: it has the images to hold out."""
-
-    train: ImageSet | None = None
-    unknown: Mapping[str, ImageSet] = MappingProxyType({})
-    images: int = scores.LIMIT
-    seed: int = 0
-
-
 @dataclass(eq=False, init=False, repr=False)
-class Detector(BaseDetector):
+class Detector(BaseDetector, ScoredDetector[ImageSet]):
     """A classifier, a score and a threshold, which together decide whether an image is ID or OOD.
 
     `fit` and `calibrate` change the detector and return it, as in scikit-learn; if they fail, it stays as it was.
@@ -121,19 +89,12 @@ class Detector(BaseDetector):
         choice: Choice | None = None,
     ) -> None:
         nets.require_net(net)
-        score = Auto() if isinstance(score, str) and score == AUTO else scores.get(score)
-        if score.reads == "pixels":
-            raise MacsError(
-                f"{score!r} needs the gradient of the network, which a detector and its exported file do not compute; "
-                "measure it with `macs evaluate`, and take another score for a detector."
-            )
+        self._start(score)
         self.net = net
-        self.score = scores.ready(score, net) if score.fitted else score
+        if self.score.fitted:
+            self.score = scores.ready(self.score, net)
         self.classes, self.recipe, self.preparation = classes, recipe, preparation
         self.calibration, self.p_values, self.choice = calibration, p_values, choice
-        self._auto = score if isinstance(score, Auto) else None  # kept, so that another `fit` chooses again
-        self._fitting: Fitting | None = None
-        self._trained_on = ("", "")  # name and hash of the images that the score is fitted to
 
     def __repr__(self) -> str:
         """One line: the fields of a network would fill a screen."""
@@ -146,13 +107,6 @@ class Detector(BaseDetector):
         self.net.to(device)
         self.score.to(device)
         return self
-
-    @property
-    def held_out(self) -> int:
-        """The number of ID images on which the score was chosen or standardised; 0 for most scores."""
-        if self.choice is not None:
-            return self.choice.images
-        return int(self.score.images) if isinstance(self.score, scores.Combined) and self.score.fitted else 0
 
     def fit(
         self,
@@ -208,14 +162,8 @@ class Detector(BaseDetector):
         if train is not None or not (isinstance(score, Auto) or held_out is not None):
             train = self._images(train, "training images")
         kinds = to_sets({} if unknown is None else unknown, "unknown images", nets.preparation_of(self.net))
-        fitting = Fitting(train, kinds, images, seed)
-        if held_out is None and score.needs("held-out images"):
-            self.score, self.calibration, self.p_values, self.choice = score, None, None, None
-            self._fitting = fitting
-            return self
-        return self._become(
-            self._fitted(fitting, None if held_out is None else self._images(held_out, HELD_OUT), progress)
-        )
+        fitting = Fitting(train, kinds, images, seed, progress)
+        return self._fit(fitting, None if held_out is None else self._images(held_out, HELD_OUT))
 
     def choose(
         self,
@@ -274,7 +222,7 @@ class Detector(BaseDetector):
         keep: float = 0.95,
         per_class: bool = False,
         outliers: Mapping[str, Images] | None = None,
-        check: Images | float = None,
+        check: Any = None,
         progress: bool = False,
     ) -> Self:
         """Find the threshold that keeps at least the share `keep` of new ID images, in place.
@@ -315,95 +263,38 @@ class Detector(BaseDetector):
         share_to_keep(keep)
         validation = nets.prepared_for(self.net, self._images(validation, "calibration images"))
         sets = to_sets({} if outliers is None else outliers, "outliers", nets.preparation_of(self.net))
-        self._refuse_fitted_to(validation)
-        if isinstance(check, int | float):
-            share = Span(0, 1, open="most").hold("check, the share of images to hold back,", float(check))
-            others, validation = validation.split(share) if share else (None, validation)
-        else:
-            others = None if check is None else self._images(check, "images to check on")
-        ready, validation = self._ready(validation, progress)
-        classes = ready._class_names(validation)
-        predictions = ready.ask(validation, progress)
-        p_values = PValues.of(predictions, len(classes), per_class)
-        record = calibrate(
-            predictions.confidence,
-            predictions.index,
-            validation.labels,
-            classes,
-            keep=keep,
-            per_class=per_class,
-            score=scores.name_of(ready.score),
-            data=validation.name,
-            ranked=p_values.sizes,
-        )
-        warn_of_guessing(record.accuracy, len(classes), validation.name)
         preparation = nets.preparation_for(self.net, validation)
-        done = replace(ready, classes=classes, preparation=preparation, calibration=record, p_values=p_values)
-        if others is not None:
-            verdicts = done.predict(others, progress=progress)
-            record = record.checked(verdicts.index, ~verdicts.is_ood)
-        passing = {
-            name: 1 - float(done.predict(images, progress=progress).is_ood.mean()) for name, images in sets.items()
-        }
-        done.calibration = replace(record, passing=passing)
-        done._trained_on = ready._trained_on
-        return self._become(done)
-
-    def _become(self, done: "Detector") -> Self:
-        """Take over what another detector has found out, once nothing can fail any more."""
-        vars(self).update(vars(done) | {"_auto": done._auto or self._auto})
-        return self
+        sets = {name: images.resized(preparation) for name, images in sets.items()}
+        if check is not None and not isinstance(check, int | float):
+            check = self._images(check, "images to check on").resized(preparation)
+        return self._calibrate(validation, keep, per_class, sets, check, progress, preparation=preparation)
 
     def _images(self, given: Images, what: str) -> ImageSet:
         return to_images(given, what, nets.preparation_of(self.net))
 
-    def _refuse_fitted_to(self, validation: ImageSet) -> None:
-        """Refuse to calibrate on the training images of the score: they are nearer to themselves than new images."""
-        train = None if self._fitting is None else self._fitting.train
-        name, hashed = self._trained_on if train is None else (train.name, self._hash(train))
-        if hashed and hashed == pixels_hash(validation):
-            raise MacsError(
-                f"{name} holds the images to calibrate on; fit {self.score.written} to the training images."
-            )
-
     def _hash(self, images: ImageSet) -> str:
         return pixels_hash(nets.prepared_for(self.net, images))
 
-    def _ready(self, validation: ImageSet, progress: bool) -> "tuple[Detector, ImageSet]":
-        """This detector with its score fitted, and the images to calibrate on, which may be fewer than were given."""
-        score = self.score
-        if score.fitted and self._fitting is None:
-            return self, validation
-        fitting = self._fitting or Fitting()
-        if score.needs("training images") and fitting.train is None:
-            raise MacsError(
-                f"{score!r} has to be fitted to ID training images before it is calibrated; call .fit(train) first."
-            )
-        if not score.needs("held-out images"):  # the last layer is all that it needs
-            return replace(self, score=score.fit(scores.last_layer(self.net, validation))), validation
-        held_out, rest = hold_out(validation, score.written if isinstance(score, Auto) else scores.name_of(score))
-        return self._fitted(fitting, held_out, progress), rest
+    def _know(self, fitting: Fitting[ImageSet], held_out: ImageSet | None) -> Known:
+        options: Any = {"limit": fitting.limit, "seed": fitting.seed, "progress": fitting.progress}
+        return scores.know(self.net, fitting.train, held_out, precision=PRECISION, **options)
 
-    def _fitted(self, fitting: Fitting, held_out: ImageSet | None, progress: bool) -> "Detector":
-        """A copy of this detector, not calibrated, whose score is fitted or chosen."""
-        train, score = fitting.train, self._auto or self.score
-        if train is not None and held_out is not None and same_pixels(train, held_out):
-            raise MacsError(
-                f"{held_out.name} holds the training images; hold out others, which the network has not seen."
-            )
-        options: Any = {"seed": fitting.seed, "precision": PRECISION, "progress": progress}
-        choice = None
-        if isinstance(score, Auto):
-            assert held_out is not None
-            held_out = nets.prepared_for(self.net, held_out)  # kinds of unknown images are made of these
-            candidates = scores.get_all(candidate_names(), {}) if score.candidates is None else score.candidates
-            options |= {"max_cost": score.max_cost, "images": fitting.images}
-            score, choice = choose(self.net, train, held_out, fitting.unknown, candidates, **options)
-        else:
-            score = score.fit(scores.know(self.net, train, held_out, limit=fitting.images, **options))
-        done = replace(self, score=score, calibration=None, p_values=None, choice=choice)
-        done._trained_on = ("", "") if train is None else (train.name, self._hash(train))
-        return done
+    def _last_layer(self, images: ImageSet) -> Known:
+        return scores.last_layer(self.net, images)
+
+    def _chosen(self, auto: Auto, fitting: Fitting[ImageSet], held_out: ImageSet) -> tuple[Score, Choice]:
+        return choose(
+            self.net,
+            fitting.train,
+            nets.prepared_for(self.net, held_out),  # kinds of unknown images are made of these
+            fitting.unknown,
+            scores.get_all(candidate_names(), {}) if auto.candidates is None else auto.candidates,
+            max_cost=auto.max_cost,
+            images=fitting.limit,
+            seed=fitting.seed,
+            precision=PRECISION,
+            progress=fitting.progress,
+        )
 
     @contextmanager
     def asking(self) -> Iterator[Ask]:
@@ -412,9 +303,6 @@ class Detector(BaseDetector):
             log.info("%s runs %s", nets.name_of(self.net), explained(device_of(self.net), PRECISION))
         with inference(self.net, PRECISION, features) as run:
             yield lambda batch: self._with_p_values(scores.answer(self.score, run(batch)))
-
-    def _with_p_values(self, predictions: Predictions) -> Predictions:
-        return predictions if self.p_values is None else replace(predictions, p_value=self.p_values(predictions))
 
     def save(self, path: str | Path) -> None:
         """Write everything into one .safetensors file.
@@ -554,13 +442,3 @@ def count_outputs(net: nn.Module, size: int) -> int:
     except RuntimeError as error:
         raise MacsError(f"{nets.name_of(net)} cannot take {size} x {size} images: {first_line(error)}.") from None
     return outputs.logits.shape[1]
-
-
-def hold_out(images: ImageSet, score: str) -> tuple[ImageSet, ImageSet]:
-    """Held-out images, on which a sum is standardised or a score is chosen, and the others, to calibrate on."""
-    if len(images) < 4 * scores.FEWEST:
-        raise MacsError(
-            f"For {score}, a quarter of the images is held out, so at least {4 * scores.FEWEST} are needed, but "
-            f"{images.name} has {len(images)}; give more."
-        )
-    return images.split(scores.held_out_of(len(images)))

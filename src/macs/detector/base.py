@@ -6,9 +6,6 @@ It judges images in memory, and any number of files in bounded memory: threads d
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from fractions import Fraction
-from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,16 +14,15 @@ from numpy.typing import NDArray
 
 from macs.core.console import timed
 from macs.core.errors import MacsError
-from macs.core.settings import Span
 from macs.data.compatibility import same_classes, warn_of_guessing
 from macs.data.conversion import is_loader, loaded_sets, require_order, to_images, to_sets
 from macs.data.image_files import in_batches
 from macs.data.imageset import ImageSet
 from macs.data.prefetch import DECODERS, batch_at, batches_of, map_ahead
 from macs.data.preparation import Preparation
-from macs.detector.calibration import Calibration, images_to_resolve
+from macs.detector.judging import Judge, check_promise
 from macs.detector.paths import Item, find_images
-from macs.detector.verdicts import Verdict, Verdicts, control_false_discoveries, highest_discovery
+from macs.detector.verdicts import Verdict, Verdicts, control_false_discoveries
 from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.protocol import Protocol
 from macs.evaluation.results import Evaluation
@@ -39,23 +35,14 @@ Ask = Callable[[NDArray[np.uint8]], Predictions]  # raw pixels N x size x size x
 AHEAD = 2  # batches that are decoded in advance
 
 
-class BaseDetector:
+class BaseDetector(Judge):
     """Verdicts on images from a calibrated network; a subclass defines `asking`, which runs that network."""
 
-    classes: tuple[str, ...]
     preparation: Preparation  # of pictures for the network
-    calibration: Calibration | None
 
     def asking(self) -> AbstractContextManager[Ask]:
         """A context that gives a function from a batch of pixels to the network's answers."""
         raise NotImplementedError(f"{type(self).__name__} does not define `asking`")
-
-    @property
-    def calibrated(self) -> Calibration:
-        """The calibration, or an error if there is none yet."""
-        if self.calibration is None:
-            raise MacsError("This detector has no threshold yet; call .calibrate(images) first.")
-        return self.calibration
 
     @property
     def size(self) -> int:
@@ -103,11 +90,7 @@ class BaseDetector:
         """
         tau = self.thresholds(threshold)
         check_promise(self.calibrated, threshold, fdr)
-        verdicts = self.judge(self._ask_sets(*self._sets(images), progress), tau)
-        if fdr is None:
-            return verdicts
-        is_ood = verdicts.p_value <= highest_discovery(verdicts.p_value, fdr)
-        return replace(verdicts, is_ood=is_ood, threshold=np.full_like(verdicts.threshold, np.nan))
+        return self.decided(self.judge(self._ask_sets(*self._sets(images), progress), tau), fdr)
 
     def __call__(self, images: Images) -> Verdicts:
         """Judge images, as `predict` does."""
@@ -208,22 +191,6 @@ class BaseDetector:
         check_sets(test, ood)
         same_classes(test, self.classes, "the detector has")
 
-    def thresholds(self, override: float | None = None) -> NDArray[np.float32]:
-        """The threshold as a single number, or one number per class; `override` replaces all of them."""
-        values = self.calibrated.values
-        if override is None:
-            return values
-        if not isinstance(override, Real) or not abs(override) <= float(np.finfo(np.float32).max):
-            raise MacsError(f"The threshold must be a number, not {override}.")
-        return np.full_like(values, override)
-
-    def judge(self, predictions: Predictions, thresholds: NDArray[np.float32]) -> Verdicts:
-        """confidence >= tau is ID (MaCS paper, Eq. 2); in this form, a confidence that is NaN is OOD."""
-        index, confidence = predictions.index, predictions.confidence
-        tau = thresholds[index] if thresholds.ndim else np.full(len(index), thresholds, np.float32)
-        is_ood = ~(confidence >= tau)
-        return Verdicts(index, confidence, predictions.p_value, is_ood=is_ood, classes=self.classes, threshold=tau)
-
     def ask(self, images: ImageSet, progress: bool = False) -> Predictions:
         """Return the predictions for a set of images that have the network's size, from one pass."""
         return self._ask_sets([images], images.name, progress)
@@ -263,18 +230,3 @@ def decoded(items: Iterable[Item], preparation: Preparation) -> Iterator[Picture
             return Picture(item.name, None, str(error))
 
     return map_ahead(decode, items, threads=DECODERS.workers, ahead=AHEAD * batch_at(preparation.size))
-
-
-def check_promise(record: Calibration, threshold: float | None, fdr: float | None) -> None:
-    """Refuse a false discovery rate that this calibration cannot promise, or one together with a threshold."""
-    if fdr is None:
-        return
-    Span(0, 1, open="both").hold("The false discovery rate", fdr)
-    if threshold is not None:
-        raise MacsError("A threshold and a false discovery rate are two ways to decide; give one of them.")
-    if (fewest := min(record.ranked)) < (needed := images_to_resolve(Fraction(str(fdr)))):
-        where = " predicted as each class" if record.per_class else ""
-        raise MacsError(
-            f"A false discovery rate of {fdr} takes at least {needed} calibration images{where}, but there are "
-            f"{fewest}, so that no p-value is below {1 / (fewest + 1):.2g}; calibrate on more, or allow more."
-        )

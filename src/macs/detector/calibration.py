@@ -38,6 +38,8 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 
+IMAGES, ROWS = "images", "rows"
+
 
 @dataclass(frozen=True)
 class Threshold:
@@ -67,9 +69,13 @@ class Check:
     expected: tuple[float, float]  # 95% interval
 
     def __str__(self) -> str:
+        return self.described(IMAGES)
+
+    def described(self, units: str) -> str:
+        """The check in a sentence."""
         low, high = self.expected
         verdict = "as" if low <= self.kept <= high else "NOT as"
-        of = f"other images predicted as {self.group}" if self.group else "other ID images"
+        of = f"other {units} predicted as {self.group}" if self.group else f"other ID {units}"
         return f"Of {self.images:,} {of} it keeps {self.kept:.2%}, {verdict} expected ({low:.1%} to {high:.1%})."
 
 
@@ -86,6 +92,7 @@ class Calibration:
     checks: tuple[Check, ...] = ()  # one per threshold that could be checked
     passing: dict[str, float] = field(default_factory=dict)  # share of each outlier set that would pass as ID
     ranked: tuple[int, ...] = ()  # calibration confidences kept for p-values, per threshold
+    unit: str = IMAGES  # what is judged, in the plural
 
     @property
     def per_class(self) -> bool:
@@ -98,7 +105,8 @@ class Calibration:
         return values if self.per_class else values.reshape(())
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """The record as plain values; the unit is left out if it is images, as it was before there were others."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("unit", IMAGES)}
 
     def checked(self, predictions: NDArray[np.int64], is_kept: NDArray[np.bool_]) -> "Calibration":
         """This calibration with a check of each threshold on other ID images."""
@@ -111,20 +119,21 @@ class Calibration:
         return replace(self, checks=tuple(checks))
 
     def __str__(self) -> str:
-        least = f"at least {self.keep}"
-        lines = [f"Calibrated on {self.images:,} images of {self.data}; an image is ID if its {self.score} reaches"]
+        least, units, one = f"at least {self.keep}", self.unit, self.unit.removesuffix("s")
+        an = "an" if one == "image" else "a"
+        lines = [f"Calibrated on {self.images:,} {units} of {self.data}; {an} {one} is ID if its {self.score} reaches"]
         for threshold in self.thresholds:
             low, high = threshold.interval
             where = f"  {threshold.group}: " if threshold.group else "  "
             lines.append(
                 f"{where}{threshold.value:.6g}  (n = {threshold.images:,}, k = {threshold.rank:,}: this threshold "
-                f"keeps {low:.1%} to {high:.1%} of new ID images, with 95% probability)"
+                f"keeps {low:.1%} to {high:.1%} of new ID {units}, with 95% probability)"
             )
         within = " within each predicted class" if self.per_class else ""
-        lines.append(f"A new ID image is kept with probability {least}{within}, averaged over calibration sets.")
-        lines += map(str, self.checks)
+        lines.append(f"A new ID {one} is kept with probability {least}{within}, averaged over calibration sets.")
+        lines += [check.described(units) for check in self.checks]
         if self.accuracy is not None:
-            lines.append(f"Accuracy on these images: {self.accuracy:.2%}.")
+            lines.append(f"Accuracy on these {units}: {self.accuracy:.2%}.")
         lines += [f"Of {name}, {share:.2%} would pass as ID." for name, share in self.passing.items()]
         return "\n".join(lines)
 
@@ -140,14 +149,15 @@ def calibrate(
     score: str,
     data: str,
     ranked: tuple[int, ...] = (),
+    unit: str = IMAGES,
 ) -> Calibration:
     """The calibration from the network's answers on the calibration images."""
     if per_class:
-        thresholds = thresholds_by_class(confidences, predictions, classes, keep)
+        thresholds = thresholds_by_class(confidences, predictions, classes, keep, unit)
     else:
-        thresholds = (conformal_threshold(confidences, keep),)
+        thresholds = (conformal_threshold(confidences, keep, unit=unit),)
     accuracy = None if labels is None else float((predictions == labels).mean())
-    return Calibration(keep, score, data, len(confidences), thresholds, accuracy, ranked=ranked)
+    return Calibration(keep, score, data, len(confidences), thresholds, accuracy, ranked=ranked, unit=unit)
 
 
 def share_to_keep(keep: float) -> float:
@@ -170,7 +180,9 @@ def images_to_resolve(level: Fraction) -> int:
     return math.ceil(1 / level - 1)
 
 
-def conformal_threshold(confidences: NDArray[np.floating], keep: float, group: str = "") -> Threshold:
+def conformal_threshold(
+    confidences: NDArray[np.floating], keep: float, group: str = "", unit: str = IMAGES
+) -> Threshold:
     """The threshold from n confidences; an error if n is too small for any promise."""
     from scipy.special import betaincinv
 
@@ -178,8 +190,8 @@ def conformal_threshold(confidences: NDArray[np.floating], keep: float, group: s
     if k < 1:
         where = f" predicted as {group}" if group else ""
         raise MacsError(
-            f"To keep {keep} of the ID images takes at least {images_needed(keep)} calibration images{where}, "
-            f"but there are {n}; add images, or keep less."
+            f"To keep {keep} of the ID {unit} takes at least {images_needed(keep)} calibration {unit}{where}, "
+            f"but there are {n}; add {unit}, or keep less."
         )
     tau = np.partition(confidences, k - 1)[k - 1]
     if not math.isfinite(tau):
@@ -189,15 +201,19 @@ def conformal_threshold(confidences: NDArray[np.floating], keep: float, group: s
 
 
 def thresholds_by_class(
-    confidences: NDArray[np.floating], predictions: NDArray[np.int64], classes: Sequence[str], keep: float
+    confidences: NDArray[np.floating],
+    predictions: NDArray[np.int64],
+    classes: Sequence[str],
+    keep: float,
+    unit: str = IMAGES,
 ) -> tuple[Threshold, ...]:
     """One threshold per predicted class; one error names all classes with too few images."""
     counts = np.bincount(predictions, minlength=len(classes))
     short = [f"{name} ({count})" for name, count in zip(classes, counts, strict=True) if rank(int(count), keep) < 1]
     if short:
         raise MacsError(
-            f"To keep {keep} takes at least {images_needed(keep)} images predicted as each class, but these have "
-            f"fewer: {', '.join(short)}; add images, keep less, or use one threshold for all."
+            f"To keep {keep} takes at least {images_needed(keep)} {unit} predicted as each class, but these have "
+            f"fewer: {', '.join(short)}; add {unit}, keep less, or use one threshold for all."
         )
     groups = (confidences[predictions == label] for label in range(len(classes)))
-    return tuple(conformal_threshold(group, keep, name) for group, name in zip(groups, classes, strict=True))
+    return tuple(conformal_threshold(group, keep, name, unit) for group, name in zip(groups, classes, strict=True))

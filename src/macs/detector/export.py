@@ -1,6 +1,7 @@
-"""A detector as one ONNX file that needs neither macs nor torch: raw pixels in, verdicts out.
+"""A detector as one ONNX file that needs neither macs nor torch: raw pixels, logits or features in, verdicts out.
 
 images      uint8   N x H x W x 3    raw RGB pixels 0..255: scaling and normalisation are inside
+features    float32 N x D            of rows, in place of images; and so with logits or probabilities, N x K
 threshold   float32                  may be left out: the calibrated value is the default; K values if per class
 index       int64   N                of the predicted class
 confidence  float32 N
@@ -29,9 +30,12 @@ from macs.core.files import write_atomically
 from macs.core.version import __version__
 from macs.data.compatibility import warn_of_guessing
 from macs.detector._detector import Detector
+from macs.detector._feature_detector import SMALLEST, FeatureDetector
+from macs.detector.rows import Columns
 from macs.detector.runtime import OUTPUTS, UNSEALED, run, seal, session
 from macs.detector.saving import metadata_of, onnx_path
 from macs.inference import Outputs
+from macs.predictions import NO_CLASS
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -47,12 +51,26 @@ TOLERANCE = 1e-3  # rounding is far below this; a larger difference means that t
 class Graph(nn.Module):
     """The computation in the file, from bytes to verdicts."""
 
-    def __init__(self, detector: Detector) -> None:
+    def __init__(self, detector: Detector | FeatureDetector) -> None:
         super().__init__()
-        self.net = copy.deepcopy(detector.net).cpu().float().eval()
-        cast(Any, self.net).to(memory_format=torch.contiguous_format)  # torch's stub does not declare memory_format
         self.score = copy.deepcopy(detector.score).cpu()
         self.p_value = Rank(detector)
+
+    def verdicts(self, outputs: Outputs, threshold: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Index, confidence, p-value and verdict from logits and features."""
+        logits, confidence = outputs.logits, self.score(outputs)
+        index = logits.argmax(dim=1) if logits.shape[1] else torch.full_like(confidence, NO_CLASS, dtype=torch.int64)
+        tau = threshold[index] if threshold.ndim else threshold
+        return index, confidence, self.p_value(confidence, index), ~(confidence >= tau)
+
+
+class ImageGraph(Graph):
+    """The same from raw pixels."""
+
+    def __init__(self, detector: Detector) -> None:
+        super().__init__(detector)
+        self.net = copy.deepcopy(detector.net).cpu().float().eval()
+        cast(Any, self.net).to(memory_format=torch.contiguous_format)  # torch's stub does not declare memory_format
 
     def forward(self, images: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         pixels = images.permute(0, 3, 1, 2).float() / 255
@@ -60,8 +78,33 @@ class Graph(nn.Module):
             features, logits = nets.features_of(self.net, pixels)
         else:
             features, logits = None, self.net(pixels)
-        index = logits.argmax(dim=1)
-        confidence = self.score(Outputs(logits, features))
+        return self.verdicts(Outputs(logits, features), threshold)
+
+
+class RowGraph(Graph):
+    """The same from rows; a row with a number that is not finite gets a confidence that is NaN, and is OOD."""
+
+    def __init__(self, detector: FeatureDetector) -> None:
+        super().__init__(detector)
+        self.columns = detector.accepted
+        self.head = None
+        if detector.head is not None:
+            classes, features = detector.head[0].shape
+            self.head = nn.Linear(features, classes)
+            self.head.load_state_dict(dict(zip(("weight", "bias"), detector.head, strict=True)))
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        *arrays, threshold = inputs
+        features = arrays[0] if self.columns.features else None
+        logits = arrays[-1] if self.columns.logits else None
+        if logits is not None and self.columns.probabilities:
+            logits = logits.clamp(min=SMALLEST).log()
+        elif logits is None:
+            assert features is not None  # since there is always one of both
+            logits = features[:, :0] if self.head is None else self.head(features)
+        index, confidence, _, _ = self.verdicts(Outputs(logits, features), threshold)
+        for array in arrays:
+            confidence = torch.where(((array - array) == 0).all(dim=1), confidence, torch.nan)
         tau = threshold[index] if threshold.ndim else threshold
         return index, confidence, self.p_value(confidence, index), ~(confidence >= tau)
 
@@ -73,7 +116,7 @@ class Rank(nn.Module):
     groups: Tensor
     ranks: Tensor
 
-    def __init__(self, detector: Detector) -> None:
+    def __init__(self, detector: Detector | FeatureDetector) -> None:
         super().__init__()
         for name, values in rank_tensors(detector).items():
             self.register_buffer(name, torch.from_numpy(values))
@@ -85,7 +128,7 @@ class Rank(nn.Module):
         return (below.float().sum(dim=1) + 1) / ranks
 
 
-def rank_tensors(detector: Detector) -> dict[str, NDArray[Any]]:
+def rank_tensors(detector: Detector | FeatureDetector) -> dict[str, NDArray[Any]]:
     """The buffers of `Rank`: the calibration confidences, the predicted class of each, and n + 1."""
     kept = detector.p_values
     assert kept is not None  # since the detector is calibrated
@@ -96,7 +139,7 @@ def rank_tensors(detector: Detector) -> dict[str, NDArray[Any]]:
     return {"confidences": kept.confidences, "groups": groups, "ranks": ranks}
 
 
-def export(detector: Detector, path: str | Path) -> None:
+def export(detector: Detector | FeatureDetector, path: str | Path) -> None:
     """Write the file, whole or not at all."""
     path = onnx_path(path)
     calibration = detector.calibrated
@@ -105,47 +148,79 @@ def export(detector: Detector, path: str | Path) -> None:
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
-def to_onnx(detector: Detector) -> "ModelProto":
-    """The graph with its description; an error unless ONNX Runtime agrees with PyTorch on random images."""
-    with timed(log, f"translating {nets.name_of(detector.net)} to ONNX"):
+def to_onnx(detector: Detector | FeatureDetector) -> "ModelProto":
+    """The graph with its description; an error unless ONNX Runtime agrees with PyTorch on random inputs."""
+    what = name_of(detector)
+    with timed(log, f"translating {what} to ONNX"):
         model = translated(detector)
     strip(model)
     model.producer_name, model.producer_version = "macs", __version__
     describe(model, detector)
-    random = np.random.default_rng(0).integers(0, 256, (3, detector.size, detector.size, 3), dtype=np.uint8)
-    ours, theirs = detector.predict(random), run(session(model.SerializeToString()), random)
+    random = np.random.default_rng(0)
+    if isinstance(detector, FeatureDetector):
+        inputs = random_rows(detector.accepted, random)
+        ours = detector.predict(inputs)
+    else:
+        inputs = {"images": random.integers(0, 256, (3, detector.size, detector.size, 3), dtype=np.uint8)}
+        ours = detector.predict(inputs["images"])
+    theirs = run(session(model.SerializeToString()), inputs)
     if not np.allclose(ours.confidence, theirs.confidence, rtol=TOLERANCE, atol=TOLERANCE):
         raise MacsError(
-            f"The exported {nets.name_of(detector.net)} does not answer as the network itself does (its confidence is "
+            f"The exported {what} does not answer as the network itself does (its confidence is "
             f"{theirs.confidence[0]:.4f} instead of {ours.confidence[0]:.4f}), so nothing was written."
         )
     return model
 
 
-def translated(detector: Detector) -> "ModelProto":
-    """The graph as torch exports it, with images and threshold as its inputs."""
-    example = (torch.zeros(2, detector.size, detector.size, 3, dtype=torch.uint8), torch.tensor(detector.thresholds()))
+def name_of(detector: Detector | FeatureDetector) -> str:
+    """What a detector is called in messages."""
+    return scores.name_of(detector.score) if isinstance(detector, FeatureDetector) else nets.name_of(detector.net)
+
+
+def random_rows(columns: Columns, random: np.random.Generator, count: int = 3) -> dict[str, NDArray[Any]]:
+    """A few rows such as a detector takes."""
+    rows = {name: random.normal(size=(count, width)).astype(np.float32) for name, width in columns.takes.items()}
+    if columns.probabilities:
+        powers = np.exp(rows["probabilities"])
+        rows["probabilities"] = powers / powers.sum(axis=1, keepdims=True)
+    return rows
+
+
+def translated(detector: Detector | FeatureDetector) -> "ModelProto":
+    """The graph as torch exports it, with images or rows and the threshold as its inputs."""
+    threshold, batch = torch.tensor(detector.thresholds()), {0: torch.export.Dim("batch")}
+    graph: Graph
+    shapes: Any
+    if isinstance(detector, FeatureDetector):
+        rows = random_rows(detector.accepted, np.random.default_rng(0))
+        graph, names = RowGraph(detector), [*rows]
+        example = (*map(torch.from_numpy, rows.values()), threshold)
+        shapes = ((*[batch] * len(rows), None),)
+    else:
+        graph, names = ImageGraph(detector), ["images"]
+        example = (torch.zeros(2, detector.size, detector.size, 3, dtype=torch.uint8), threshold)
+        shapes = (batch, None)
     try:
         with quiet():
             program = torch.onnx.export(
-                Graph(detector),
+                graph,
                 example,
                 dynamo=True,
                 opset_version=OPSET,
                 external_data=False,
                 verbose=False,
-                input_names=["images", "threshold"],
+                input_names=[*names, "threshold"],
                 output_names=[*OUTPUTS],
-                dynamic_shapes=({0: torch.export.Dim("batch")}, None),
+                dynamic_shapes=shapes,
             )
             assert program is not None
             return program.model_proto
     except Exception as error:  # torch.export raises nearly anything on a network that it cannot trace
         reason = first_line(error.__cause__ or error)
-        raise MacsError(f"torch cannot export {nets.name_of(detector.net)} to ONNX: {reason}.") from error
+        raise MacsError(f"torch cannot export {name_of(detector)} to ONNX: {reason}.") from error
 
 
-def describe(model: "ModelProto", detector: Detector, precision: str = "float32") -> None:
+def describe(model: "ModelProto", detector: Detector | FeatureDetector, precision: str = "float32") -> None:
     """Store the threshold, the calibration confidences and the metadata in an exported graph."""
     from onnx import helper, numpy_helper
 
@@ -159,21 +234,26 @@ def describe(model: "ModelProto", detector: Detector, precision: str = "float32"
     helper.set_model_props(model, {**description(detector), "precision": precision})
 
 
-def description(detector: Detector) -> dict[str, str]:
+def description(detector: Detector | FeatureDetector) -> dict[str, str]:
     """The metadata of the file, in words and in JSON."""
-    return {
-        "input": INPUT,
-        "preparation": detector.preparation.describe(),
-        "preparation.json": json.dumps(detector.preparation.as_dict()),
+    if isinstance(detector, FeatureDetector):
+        of = {"input": f"float32 {detector.accepted}", "net": ""}
+    else:
+        of = {
+            "input": INPUT,
+            "preparation": detector.preparation.describe(),
+            "preparation.json": json.dumps(detector.preparation.as_dict()),
+            "net": nets.name_of(detector.net),
+        }
+    return of | {
         "output": (
             "index: number of the class; confidence: higher means ID; is_ood: confidence < threshold; "
-            "p_value: share of calibration images, this one counted, that are at most as confident"
+            "p_value: share of calibration inputs, this one counted, that are at most as confident"
         ),
         "threshold": "optional input; its default is the calibrated value",
         "classes": json.dumps(detector.classes),
         "score": scores.name_of(detector.score),
         "settings": json.dumps(detector.score.settings),
-        "net": nets.name_of(detector.net),
         "calibration": json.dumps(detector.calibrated.as_dict()),
         "macs": __version__,
         "label": json.dumps(metadata_of(detector).as_dict()),

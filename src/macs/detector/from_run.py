@@ -14,11 +14,13 @@ from macs.data import ImageSet, Preparation, load
 from macs.data.compatibility import few, refuse_seen, same_classes
 from macs.data.loading import Place, load_unseen
 from macs.detector.calibration import share_to_keep
+from macs.detector.row_files import head_in, rows_in
 from macs.detector.score_selection import AUTO, allowed_cost, candidate_names
 from macs.training.runs import TrainedNetwork, load_run
 
 if TYPE_CHECKING:
     from macs.detector._detector import Detector
+    from macs.detector._feature_detector import FeatureDetector
 
 
 def detector_from_run(
@@ -62,7 +64,8 @@ def detector_from_run(
         name: load_unseen(name, None, root, labelled=False, preparation=trained.preparation) for name in outliers
     }
 
-    from macs.detector._detector import Auto, Detector
+    from macs.detector._detector import Detector
+    from macs.detector.scored import Auto
     from macs.scores import get_all
 
     name = trained.score if score is None else score
@@ -95,6 +98,49 @@ def detector_from_run(
     if auto or train is not None:
         detector.fit(train, unknown=kinds or None, images=fit_images, progress=progress)
     return detector.calibrate(validation, keep, per_class, unknown, check, progress)
+
+
+def detector_from_rows(
+    features: Path | None,
+    logits: Path | None,
+    head: Path | None,
+    *,
+    keep: float,
+    check: float,
+    per_class: bool,
+    outliers: Sequence[str],
+    score: str | None,
+    settings: Mapping[str, Any] | None,
+    fit_on: str | None,
+    fit_rows: int,
+    classes: Sequence[str],
+) -> "FeatureDetector":
+    """Do what `macs calibrate` does with files of features and logits, and return the calibrated detector."""
+    share_to_keep(keep)
+    from macs.detector._feature_detector import FeatureDetector
+    from macs.scores import get
+
+    if features is None and logits is None:
+        raise MacsError("--head is the last layer above features; give these too, with --features.")
+    kind = "features" if features is not None else "logits"
+    rows = rows_in(features or logits or "", kind)
+    if features is not None and logits is not None:
+        if twice := sorted(rows.keys() & (beside := rows_in(logits, "logits")).keys()):
+            raise MacsError(f"{features} and {logits} both hold {twice[0]}; give it once.")
+        rows |= beside
+    layer = None if head is None else head_in(head)
+    name = score or "energy"
+    if name == AUTO:
+        raise MacsError("--score auto chooses a score by looking at images; name one for features and logits.")
+    detector = FeatureDetector(get(name, **settings or {}), layer, tuple(classes))
+    if fit_on is not None:
+        detector.fit(rows_in(fit_on, kind), rows=fit_rows)
+    elif detector.score.needs("training images"):
+        raise MacsError(f"{name} is fitted to ID training rows; name a file of them with --fit-on.")
+    unknown = {str(path): rows_in(path, kind) for path in outliers}
+    return detector.calibrate(
+        rows, keep=keep, per_class=per_class, outliers=unknown, check=check, name=features or logits
+    )
 
 
 def images_to_calibrate_on(trained: TrainedNetwork, split: str | None, data: Path | None) -> ImageSet:

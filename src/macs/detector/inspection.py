@@ -49,29 +49,27 @@ class Inspection:
     def as_dict(self) -> dict[str, Any]:
         values = self.metadata.as_dict()
         ports = {"inputs": self.inputs, "outputs": self.outputs} if self.inputs else {}
+        columns = {} if self.metadata.columns is None else {"columns": values["columns"]}
         return {
             "file": str(self.path),
             "bytes": self.bytes,
             "sha256": self.sha256,
             "precision": self.precision,
             **{key: values[key] for key in ("format", "version", "macs", "net", "classes", "preparation")},
+            **columns,
             **{key: values[key] for key in ("score", "settings", "calibration", "recipe")},
             "resolution": self.resolution,
             **{key: [asdict(port) for port in value] for key, value in ports.items()},
         }
 
     def __str__(self) -> str:
-        metadata, preparation = self.metadata, self.metadata.preparation
+        metadata = self.metadata
         settings = ", ".join(f"{key} {value}" for key, value in metadata.settings.items())
-        mean, std = (", ".join(f"{value:.4g}" for value in values) for values in (preparation.mean, preparation.std))
         lines = {
             "file": f"{self.path}, {KINDS[self.path.suffix]}, {self.bytes / 1e6:.2f} MB",
             "written by": f"macs {metadata.macs}, format {metadata.version}, unchanged since",
             "sha256": self.sha256,
-            "network": f"{metadata.net}, {self.precision}",
-            "classes": f"{len(metadata.classes)}: {few(metadata.classes)}",
-            "images": preparation.describe(),
-            "normalised": f"inside the network, by mean {mean} and std {std}",
+            **self._takes(),
             "score": f"{metadata.score} ({settings})" if settings else metadata.score,
             "p-values": self._p_values(),
         }
@@ -80,17 +78,33 @@ class Inspection:
             lines["outputs"] = "; ".join(map(str, self.outputs))
         record = [f"  {name} = {json.dumps(value)}" for name, value in entries(metadata.recipe or {})]
         training = ["", "The network was trained with", *record] if record else ["", "No training is recorded."]
+        training = training if metadata.columns is None else []
         width = max(map(len, lines))
         facts = [f"{name:<{width}}  {value}" for name, value in lines.items()]
         return "\n".join([*facts, "", str(metadata.calibration), *training])
 
+    def _takes(self) -> dict[str, str]:
+        """What it judges, and into which classes."""
+        metadata, preparation = self.metadata, self.metadata.preparation
+        classes = {"classes": f"{len(metadata.classes)}: {few(metadata.classes)}" if metadata.classes else "none"}
+        if preparation is None:
+            names = metadata.columns.names if metadata.columns else ()
+            return {"rows": str(metadata.columns), **({"columns": few(names)} if names else {}), **classes}
+        mean, std = (", ".join(f"{value:.4g}" for value in values) for values in (preparation.mean, preparation.std))
+        return {
+            "network": f"{metadata.net}, {self.precision}",
+            **classes,
+            "images": preparation.describe(),
+            "normalised": f"inside the network, by mean {mean} and std {std}",
+        }
+
     def _p_values(self) -> str:
-        ranked = self.metadata.calibration.ranked
+        ranked, units = self.metadata.calibration.ranked, self.metadata.calibration.unit
         if len(ranked) == 1:
-            return f"in steps of {self.resolution:.2g}, from {ranked[0]:,} calibration images"
+            return f"in steps of {self.resolution:.2g}, from {ranked[0]:,} calibration {units}"
         fewest, most = min(ranked), max(ranked)
         steps = f"{1 / (most + 1):.2g} to {self.resolution:.2g}"
-        return f"in steps of {steps}, from {fewest:,} to {most:,} calibration images per predicted class"
+        return f"in steps of {steps}, from {fewest:,} to {most:,} calibration {units} per predicted class"
 
 
 def inspect(path: str | Path) -> Inspection:
@@ -101,9 +115,9 @@ def inspect(path: str | Path) -> Inspection:
             f"{path} is not a detector file, which ends in .safetensors (macs calibrate) or .onnx (macs export)."
         )
     if path.suffix == ".onnx":
-        from macs.detector.runtime import Runtime
+        from macs.detector.runtime import OnnxDetector
 
-        runtime = Runtime(path, threads=1)
+        runtime = OnnxDetector(path, threads=1)
         path, metadata, content = runtime.path, runtime.metadata, runtime.path.read_bytes()
         session = runtime.session
         precision = session.get_modelmeta().custom_metadata_map.get("precision", "float32")

@@ -201,4 +201,4 @@ def unshare(model: "ModelProto") -> None:
 def answers(model: "ModelProto", images: ImageSet, progress: bool) -> Predictions:
     """Return the predictions of an exported detector for a set of images."""
     onnx = session(model.SerializeToString())
-    return joined(run(onnx, batch) for batch in batches_of(images, BATCH, progress=progress))
+    return joined(run(onnx, {"images": batch}) for batch in batches_of(images, BATCH, progress=progress))

@@ -15,12 +15,15 @@ import numpy as np
 from macs.core.errors import MacsError
 from macs.core.settings import from_dict
 from macs.data.preparation import Preparation
-from macs.detector.calibration import Calibration, Threshold, rank
+from macs.detector.calibration import IMAGES, ROWS, Calibration, Threshold, rank
 from macs.detector.p_values import MOST
+from macs.detector.rows import Columns
 from macs.detector.score_selection import Choice
 
 FORMAT, VERSION = "macs-detector", 4
+OF_ROWS = 5  # the version of a file that judges rows, which macs before 0.3 would not know what to do with
 MOST_IMAGES = 2**53
+MOST_COLUMNS = 2**31
 
 
 @dataclass(frozen=True)
@@ -30,18 +33,38 @@ class DetectorMetadata:
     format: str
     version: int
     macs: str
-    net: str
+    net: str  # empty for rows, which bring their logits and features
     classes: tuple[str, ...]
-    preparation: Preparation
+    preparation: Preparation | None  # of images; None for rows
     score: str
     calibration: Calibration
     recipe: dict[str, Any] | None
     settings: dict[str, Any] = field(default_factory=dict)  # of the score
     choice: Choice | None = None  # how the score was chosen, if macs chose it
     config: dict[str, Any] | None = None  # of a network that its name alone does not build
+    columns: Columns | None = None  # of rows; None for images
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "preparation": self.preparation.as_dict()}
+        values = {**asdict(self), "calibration": self.calibration.as_dict()}
+        if self.preparation is not None:
+            del values["columns"]  # as it was before there were rows
+            values["preparation"] = self.preparation.as_dict()
+        return values
+
+    def for_images(self, path: str | Path) -> Preparation:
+        """The preparation of images; an error if the detector judges rows."""
+        if self.preparation is None:
+            raise MacsError(
+                f"{path} judges rows of {self.columns}, not images; its classes are FeatureDetector and "
+                "FeatureRuntime (docs/features.md)."
+            )
+        return self.preparation
+
+    def for_rows(self, path: str | Path) -> Columns:
+        """The arrays that the detector takes; an error if it judges images."""
+        if self.columns is None:
+            raise MacsError(f"{path} judges images, not rows; its classes are Detector and Runtime.")
+        return self.columns
 
     @classmethod
     def from_json(cls, values: dict[str, Any], path: str | Path) -> "DetectorMetadata":
@@ -62,8 +85,9 @@ def recognise(values: Any, path: str | Path) -> None:
     if kind != FORMAT:
         what = f"says that it is a {str(kind)[:40]}" if kind else "has no metadata of ours"
         raise MacsError(f"{path} is not a detector: it {what}; make one with: macs calibrate.")
-    if type(version) is int and version != VERSION:
-        age, remedy = ("a newer", "upgrade to read it") if version > VERSION else ("an older", "calibrate again")
+    expected = OF_ROWS if values.get("columns") else VERSION
+    if type(version) is int and version != expected:
+        age, remedy = ("a newer", "upgrade to read it") if version > expected else ("an older", "calibrate again")
         raise MacsError(f"{path} was written by {age} macs ({str(values.get('macs'))[:40]}); {remedy}.")
 
 
@@ -79,8 +103,15 @@ def wrong_names(names: Sequence[str]) -> str:
 
 def _complaints(metadata: DetectorMetadata) -> Iterator[str]:
     record, count = metadata.calibration, len(metadata.classes)
-    if wrong := wrong_names(metadata.classes) or ("" if metadata.classes else "there are no classes"):
+    columns = metadata.columns
+    if wrong := wrong_names(metadata.classes) or ("" if metadata.classes or columns else "there are no classes"):
         yield wrong
+    if (metadata.preparation is None) != (columns is not None):
+        yield "it must say how it takes either images or rows"
+    if record.unit != (ROWS if columns else IMAGES):
+        yield f"it was calibrated on {record.unit}"
+    if columns is not None:
+        yield from _complaints_about_columns(columns, count)
     if record.score != metadata.score:
         yield f"the score is {metadata.score!r}, and that of the calibration {record.score!r}"
     if not 0 < record.keep < 1:
@@ -102,6 +133,15 @@ def _complaints(metadata: DetectorMetadata) -> Iterator[str]:
         yield "the numbers of confidences kept for p-values are not those of the thresholds"
     if len(record.checks) > len(groups) or not all(check.images > 0 for check in record.checks):
         yield "the checks are not those of the thresholds"
+
+
+def _complaints_about_columns(columns: Columns, classes: int) -> Iterator[str]:
+    if not 0 <= columns.features <= MOST_COLUMNS or not 0 <= columns.logits <= MOST_COLUMNS or not columns.takes:
+        yield f"no rows have {columns.features} features and {columns.logits} logits"
+    if columns.logits and columns.logits != classes:
+        yield f"there are {columns.logits} logits for {classes} classes"
+    if columns.names and len(columns.names) != columns.features:
+        yield f"there are {len(columns.names)} names for {columns.features} features"
 
 
 def _complaints_about(threshold: Threshold, keep: float) -> Iterator[str]:

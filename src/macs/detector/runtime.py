@@ -1,6 +1,6 @@
 """Runtime: runs an exported detector with ONNX Runtime. It needs numpy, Pillow and rich, but not torch.
 
-detector = macs.Runtime("detector.onnx")
+detector = macs.Runtime("detector.onnx")  # of images; macs.FeatureRuntime: of logits and features
 detector.predict(images).is_ood
 for row in detector.predict_files("photos/"): ...
 """
@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,8 +24,11 @@ from macs.core.registry import unknown
 from macs.data.preparation import Preparation
 from macs.detector.base import Ask, BaseDetector
 from macs.detector.calibration import Calibration
+from macs.detector.feature_judge import FeatureJudge
+from macs.detector.judging import Judge
 from macs.detector.metadata import DetectorMetadata, recognise
 from macs.detector.p_values import PValues
+from macs.detector.rows import Columns
 from macs.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -40,8 +43,8 @@ CONFIDENCES = "p_value.confidences"  # the tensor of the file that p-values are 
 CPU = "CPUExecutionProvider"
 
 
-class Runtime(BaseDetector):
-    """An exported detector, with the methods of `macs.Detector` that give verdicts."""
+class OnnxDetector(Judge):
+    """An exported detector: the session that runs it, and what its file says of it."""
 
     def __init__(self, path: str | Path, *, providers: str | Sequence[str] = (), threads: int = 0) -> None:
         """Read a file that `macs export` wrote; no code from it is run.
@@ -62,7 +65,6 @@ class Runtime(BaseDetector):
             raise MacsError(f"{path} is damaged or not an ONNX file; export it again with: macs export.") from None
         self.metadata: DetectorMetadata = metadata_in(properties, content, path)
         self.classes: tuple[str, ...] = self.metadata.classes
-        self.preparation: Preparation = self.metadata.preparation
         self.calibration: Calibration = self.metadata.calibration
         self.sha256: str = seal(content)
         log.info("%s is an exported detector, checksum %s", self.path.absolute(), self.sha256)
@@ -74,12 +76,47 @@ class Runtime(BaseDetector):
         )
         self.p_values: PValues = p_values_in(content, self.calibration, path)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+
+class Runtime(OnnxDetector, BaseDetector):
+    """An exported detector of images, with the methods of `macs.Detector` that give verdicts."""
+
+    def __init__(self, path: str | Path, *, providers: str | Sequence[str] = (), threads: int = 0) -> None:
+        super().__init__(path, providers=providers, threads=threads)
+        self.preparation: Preparation = self.metadata.for_images(path)
+
     @contextmanager
     def asking(self) -> Iterator[Ask]:
-        yield lambda batch: run(self.session, batch)
+        yield lambda batch: run(self.session, {"images": batch})
 
-    def __repr__(self) -> str:
-        return f"Runtime({str(self.path)!r})"
+
+class FeatureRuntime(OnnxDetector, FeatureJudge):
+    """An exported detector of rows, with the methods of `macs.FeatureDetector` that give verdicts.
+
+    Examples
+    --------
+    >>> import macs, numpy as np
+    >>> logits = np.random.default_rng(0).normal(size=(300, 5))
+    >>> macs.FeatureDetector("energy").calibrate(logits=logits).export("d.onnx")
+    >>> macs.FeatureRuntime("d.onnx").predict(logits=logits).is_ood.shape
+    (300,)
+    """
+
+    def __init__(self, path: str | Path, *, providers: str | Sequence[str] = (), threads: int = 0) -> None:
+        super().__init__(path, providers=providers, threads=threads)
+        self.columns: Columns = self.metadata.for_rows(path)
+
+    def answer(self, features: NDArray[np.float32] | None, logits: NDArray[np.float32] | None) -> Predictions:
+        arrays = {"features": features, self.columns.second: logits}
+        return run(self.session, {name: array for name, array in arrays.items() if array is not None})
+
+
+def open_onnx(path: str | Path, *, providers: str | Sequence[str] = (), threads: int = 0) -> Runtime | FeatureRuntime:
+    """An exported detector, whichever kind it is."""
+    kind = FeatureRuntime if OnnxDetector(path, threads=1).metadata.columns else Runtime
+    return kind(path, providers=providers, threads=threads)
 
 
 def refuse_external_data(content: bytes, path: str | Path) -> None:
@@ -116,11 +153,11 @@ def silent_onnxruntime() -> Any:
     return onnxruntime
 
 
-def run(onnx: "InferenceSession", images: NDArray[np.uint8]) -> Predictions:
+def run(onnx: "InferenceSession", inputs: Mapping[str, NDArray[Any]]) -> Predictions:
     """Return the predictions for a batch; the caller makes verdicts of them, perhaps with another threshold."""
     names = [output.name for output in onnx.get_outputs()]
     index = OUTPUTS[0] if OUTPUTS[0] in names else FORMER_INDEX
-    return Predictions(*onnx.run([index, "confidence", "p_value"], {"images": images}))
+    return Predictions(*onnx.run([index, "confidence", "p_value"], inputs))
 
 
 def execution_providers(wanted: Sequence[str]) -> list[str]:

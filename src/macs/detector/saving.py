@@ -9,7 +9,7 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -24,22 +24,24 @@ from macs.core.files import input_file, output_file, reason, write_atomically
 from macs.core.headers import label_text, read_header
 from macs.core.settings import Span
 from macs.core.version import __version__
-from macs.detector.metadata import FORMAT, VERSION, DetectorMetadata, recognise
+from macs.detector.metadata import FORMAT, OF_ROWS, VERSION, DetectorMetadata, recognise
 from macs.detector.p_values import PValues
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from macs.detector._detector import Detector
+    from macs.detector._feature_detector import FeatureDetector
+    from macs.inference import Outputs
     from macs.scores import Score
 
 log = logging.getLogger(__name__)
 
-NET, SCORE = "net.", "score."  # prefixes of the tensors of the network and of a fitted score
+NET, HEAD, SCORE = "net.", "head.", "score."  # prefixes of the tensors of network, last layer and fitted score
 CONFIDENCES = "calibration.confidences"  # the tensor that p-values are computed from
 
 
-def save(detector: "Detector", path: str | Path) -> None:
+def save(detector: "Detector | FeatureDetector", path: str | Path) -> None:
     """Write a calibrated detector, whole or not at all."""
     import safetensors.torch
     import torch
@@ -48,9 +50,8 @@ def save(detector: "Detector", path: str | Path) -> None:
     metadata = metadata_of(detector).as_dict()
     # Copies, since safetensors accepts neither tied nor channels-last tensors.
     tensors = {
-        prefix + name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for prefix, module in ((NET, detector.net), (SCORE, detector.score))
-        for name, tensor in module.state_dict().items()
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in _tensors_of(detector).items()
     }
     assert detector.p_values is not None  # since it is calibrated
     tensors[CONFIDENCES] = torch.from_numpy(detector.p_values.confidences)
@@ -59,23 +60,42 @@ def save(detector: "Detector", path: str | Path) -> None:
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
-def metadata_of(detector: "Detector") -> DetectorMetadata:
+def _tensors_of(detector: "Detector | FeatureDetector") -> "dict[str, Tensor]":
+    """The tensors of the score, and of the network or the last layer."""
+    from macs.detector._feature_detector import FeatureDetector
+
+    if not isinstance(detector, FeatureDetector):
+        model = {NET + name: tensor for name, tensor in detector.net.state_dict().items()}
+    else:
+        model = {HEAD + name: tensor for name, tensor in zip(("weight", "bias"), detector.head or (), strict=False)}
+    return model | {SCORE + name: tensor for name, tensor in detector.score.state_dict().items()}
+
+
+def metadata_of(detector: "Detector | FeatureDetector") -> DetectorMetadata:
     """Everything about a calibrated detector except its tensors."""
     from macs import nets, scores
+    from macs.detector._feature_detector import FeatureDetector
 
+    of: dict[str, Any]
+    if isinstance(detector, FeatureDetector):
+        of = {"version": OF_ROWS, "net": "", "preparation": None, "recipe": None, "columns": detector.accepted}
+    else:
+        of = {
+            "version": VERSION,
+            "net": nets.name_of(detector.net),
+            "preparation": detector.preparation,
+            "recipe": None if detector.recipe is None else dict(detector.recipe),
+            "config": detector.net.config if isinstance(detector.net, nets.Net) else None,
+        }
     return DetectorMetadata(
         format=FORMAT,
-        version=VERSION,
         macs=__version__,
-        net=nets.name_of(detector.net),
         classes=detector.classes,
-        preparation=detector.preparation,
         score=scores.name_of(detector.score),
         settings=detector.score.settings,
         calibration=detector.calibrated,
-        recipe=None if detector.recipe is None else dict(detector.recipe),
         choice=detector.choice,
-        config=detector.net.config if isinstance(detector.net, nets.Net) else None,
+        **of,
     )
 
 
@@ -86,50 +106,94 @@ class DetectorFile(NamedTuple):
     metadata: DetectorMetadata
     content: bytes
 
+    def open(
+        self, net: "nn.Module | str | None" = None, score: "Score | str | None" = None
+    ) -> "Detector | FeatureDetector":
+        """Return the detector, whichever kind it is."""
+        if self.metadata.columns is None:
+            return self.load(net, score)
+        if net is not None:
+            raise MacsError(f"{self.path} judges rows and holds no network; leave the network out.")
+        return self.load_features(score)
+
     def load(self, net: "nn.Module | str | None" = None, score: "Score | str | None" = None) -> "Detector":
         """Return the detector. A user's own network must be given; it gets the file's weights, in place.
 
         A user's own score must be given too; the detector gets a copy of it with the file's tensors.
         """
-        import safetensors.torch
+        import torch
         from torch import nn
 
         from macs import nets
         from macs.detector._detector import Detector, count_outputs
+        from macs.inference import outputs_of
         from macs.nets import fill
 
         path, metadata = self.path, self.metadata
+        preparation = metadata.for_images(path)
         unfitted = _score(metadata, score, path)
         if not isinstance(net, nn.Module) and not net and ":" in metadata.net:
             raise MacsError(
                 f"{path} holds a network of your own, here {metadata.net}, and loads only with it: give "
                 f"net=YourNet(...) in Python, --net {metadata.net} on the command line."
             )
-        try:
-            tensors: dict[str, Tensor] = safetensors.torch.load(self.content)
-        except Exception:  # a forged list of tensors makes the reader raise errors of its own
-            raise _damaged(path) from None
-        p_values = _p_values(metadata, tensors.pop(CONFIDENCES, None), path)
-        state, learnt = (
-            {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-            for prefix in (NET, SCORE)
-        )
-        if len(state) + len(learnt) != len(tensors):
-            raise MacsError(f"{path} holds tensors that are neither the network's nor the score's; calibrate again.")
+        state, learnt, p_values = self._tensors(NET)
         network = net if isinstance(net, nn.Module) else _network(net or metadata.net, metadata, state, path)
         _fit(network, state, len(metadata.classes), path)
         _refuse_infinite(state, path, "weights that are not finite ({}); calibrate another network.")
         _refuse_infinite(learnt, path, "a score with numbers that are not finite ({}); fit and calibrate it again.")
         fill(network, state)
         if isinstance(network, nets.Net):
-            network.preparation = metadata.preparation
+            network.preparation = preparation
         network.eval()
-        outputs, classes = count_outputs(network, metadata.preparation.size), metadata.classes
-        if outputs != len(classes):
+        size, classes = preparation.size, metadata.classes
+        if (outputs := count_outputs(network, size)) != len(classes):
             raise MacsError(f"{path} names {len(classes)} classes, but its network has {outputs}; save it again.")
-        filled = _filled(unfitted, learnt, network, metadata.preparation.size, path)
+
+        def black() -> "Outputs":
+            (outputs,) = outputs_of(network, [torch.zeros(1, size, size, 3, dtype=torch.uint8)], features=True)
+            return outputs
+
+        filled = _filled(unfitted, learnt, black, path, network)
         record, choice = metadata.calibration, metadata.choice
-        return Detector(network, filled, classes, metadata.recipe, metadata.preparation, record, p_values, choice)
+        return Detector(network, filled, classes, metadata.recipe, preparation, record, p_values, choice)
+
+    def load_features(self, score: "Score | str | None" = None) -> "FeatureDetector":
+        """Return the detector of rows; a user's own score must be given."""
+        from macs.detector._feature_detector import FeatureDetector
+
+        path, metadata = self.path, self.metadata
+        columns = metadata.for_rows(path)
+        unfitted = _score(metadata, score, path)
+        head, learnt, p_values = self._tensors(HEAD)
+        _refuse_infinite(learnt, path, "a score with numbers that are not finite ({}); fit and calibrate it again.")
+        layer = (head["weight"], head["bias"]) if head.keys() == {"weight", "bias"} else None
+        fits = layer is not None and layer[0].shape == (len(metadata.classes), columns.features) and not columns.logits
+        if head and not fits:
+            raise MacsError(f"{path} holds a last layer that does not fit its features and classes; calibrate again.")
+        record, choice = metadata.calibration, metadata.choice
+        detector = FeatureDetector(unfitted, layer, metadata.classes, columns, record, p_values, choice)
+        detector.score = _filled(unfitted, learnt, detector.zeros, path)
+        return detector
+
+    def _tensors(self, model: str) -> "tuple[dict[str, Tensor], dict[str, Tensor], PValues]":
+        """The tensors of the model, which have this prefix, those of the score, and the calibration confidences."""
+        import safetensors.torch
+
+        try:
+            tensors: dict[str, Tensor] = safetensors.torch.load(self.content)
+        except Exception:  # a forged list of tensors makes the reader raise errors of its own
+            raise _damaged(self.path) from None
+        p_values = _p_values(self.metadata, tensors.pop(CONFIDENCES, None), self.path)
+        state, learnt = (
+            {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+            for prefix in (model, SCORE)
+        )
+        if len(state) + len(learnt) != len(tensors):
+            raise MacsError(
+                f"{self.path} holds tensors that are neither the network's nor the score's; calibrate again."
+            )
+        return state, learnt, p_values
 
 
 def _p_values(metadata: DetectorMetadata, confidences: "Tensor | None", path: str | Path) -> PValues:
@@ -165,12 +229,15 @@ def _score(metadata: DetectorMetadata, given: "Score | str | None", path: str | 
     return score
 
 
-def _filled(score: "Score", tensors: "dict[str, Tensor]", network: "nn.Module", size: int, path: str | Path) -> "Score":
-    """A copy of the score with its tensors, tried on a black image: forged ones may have any type and shape."""
-    import torch
-
+def _filled(
+    score: "Score",
+    tensors: "dict[str, Tensor]",
+    outputs: "Callable[[], Outputs]",
+    path: str | Path,
+    network: "nn.Module | None" = None,
+) -> "Score":
+    """A copy of the score with its tensors, tried on the outputs of a network: forged ones may have any shape."""
     from macs import scores
-    from macs.inference import outputs_of
 
     if {name for name in tensors if name.rpartition(".")[2] != scores.NETWORK} != score.tensor_names:
         names = ", ".join(sorted(score.tensor_names)) or "none"
@@ -179,9 +246,8 @@ def _filled(score: "Score", tensors: "dict[str, Tensor]", network: "nn.Module", 
         return score
     filled = replace(score)
     filled.load_state_dict(tensors)
-    (outputs,) = outputs_of(network, [torch.zeros(1, size, size, 3, dtype=torch.uint8)], features=True)
     try:
-        scores.answer(scores.ready(filled, network), outputs)
+        scores.answer(filled if network is None else scores.ready(filled, network), outputs())
     except MacsError:
         raise
     except (RuntimeError, IndexError, ValueError) as error:
@@ -204,7 +270,7 @@ def _network(name: str, metadata: DetectorMetadata, state: "dict[str, Tensor]", 
     depths = re.findall("[0-9]{1,9}", name) if "/" not in name else counts_in(config)
     if any(int(number) > len(state) for number in depths):
         raise MacsError(f"{path} does not fit {name} with {classes} classes: it has {len(state)} tensors.")
-    build = partial(nets.build, name, classes, preparation=metadata.preparation, config=config)
+    build = partial(nets.build, name, classes, preparation=metadata.for_images(path), config=config)
     with suppress(nets.NoShapes), torch.device("meta"):  # shapes without memory
         _fit(build(), state, classes, path)
     return build()

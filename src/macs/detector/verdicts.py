@@ -19,8 +19,8 @@ with conformal p-values, Annals of Statistics 2023.
 import json
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, field, fields, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
-from macs.predictions import Predictions, renamed
+from macs.predictions import NO_CLASS, Predictions, renamed
 
 if TYPE_CHECKING:
     import pandas
@@ -43,28 +43,36 @@ class Verdicts(Predictions):
     is_ood: NDArray[np.bool_]
     classes: tuple[str, ...]  # the names of all classes
     threshold: NDArray[np.float32]  # NaN where p-values decided
+    reasons: Mapping[int, str] = field(default_factory=dict)  # position -> why this row could not be judged
 
     labels = renamed("labels", "index")
     names = renamed("names", "class_")
     thresholds = renamed("thresholds", "threshold")
 
     @property
-    def class_(self) -> list[str]:
-        """The name of the predicted class of each image, OOD or not."""
-        return [self.classes[index] for index in self.index]
+    def class_(self) -> "list[str | None]":
+        """The name of the predicted class of each image, OOD or not; None where no class is predicted."""
+        return [None if index == NO_CLASS else self.classes[index] for index in self.index.tolist()]
+
+    @property
+    def reason(self) -> list[str]:
+        """Why a row could not be judged; empty for every row that has a verdict. A row without one counts as OOD."""
+        return [self.reasons.get(place, "") for place in range(len(self))]
 
     def rows(self, paths: Iterable[str]) -> "Iterator[Verdict]":
         """Return one row per image."""
-        return map(
-            Verdict,
+        columns = zip(
             paths,
-            self.index.tolist(),
+            [None if index == NO_CLASS else index for index in self.index.tolist()],
             self.class_,
             map(shortest, self.confidence),
             map(number, self.p_value),
             map(number, self.threshold),
             self.is_ood.tolist(),
+            strict=False,
         )
+        for place, values in enumerate(columns):
+            yield Verdict(values[0], reason=self.reasons[place]) if place in self.reasons else Verdict(*values)
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return the verdicts as a table of pandas, one row per image.
@@ -73,7 +81,7 @@ class Verdicts(Predictions):
         -------
         pandas.DataFrame
             The columns are index (of the predicted class), class, confidence, p_value, threshold, is_ood and reason.
-            The threshold is NaN where p-values decided; the reason is empty, since every image here has a verdict.
+            The threshold is NaN where p-values decided; the reason is empty where there is a verdict.
 
         Examples
         --------
@@ -87,8 +95,8 @@ class Verdicts(Predictions):
             raise MacsError("to_frame needs pandas, which is not installed: pip install pandas.")
         import pandas
 
-        columns = {name: getattr(self, NAMES[name]) for name in COLUMNS if name not in ("path", "reason")}
-        return pandas.DataFrame({**columns, "reason": ""})
+        columns = {name: getattr(self, NAMES[name]) for name in COLUMNS if name != "path"}
+        return pandas.DataFrame(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +133,15 @@ def shortest(value: np.float32) -> float:
 class Count:
     """The numbers of rows, of OOD images, and of images that could not be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "images") -> None:
+        self.unit = unit
         self.rows = self.ood = self.failed = 0
 
     def __str__(self) -> str:
         rows = "its row gives" if self.failed == 1 else "their rows give"
         failed = f"{self.failed:,} could not be read ({rows} the reason)"
         known = self.rows - self.ood - self.failed
-        return f"{self.rows:,} images: {known:,} ID, {self.ood:,} OOD" + (f", {failed}" if self.failed else "")
+        return f"{self.rows:,} {self.unit}: {known:,} ID, {self.ood:,} OOD" + (f", {failed}" if self.failed else "")
 
     def add(self, row: Verdict) -> None:
         self.rows += 1

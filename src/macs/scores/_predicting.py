@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -11,7 +12,7 @@ from macs import nets
 from macs.core.errors import MacsError
 from macs.data.conversion import to_images
 from macs.inference import Outputs, outputs_of
-from macs.predictions import Predictions, joined
+from macs.predictions import NO_CLASS, Predictions, joined
 from macs.scores._fitting import ready
 from macs.scores._names import get
 from macs.scores._score import Score, confidence_of
@@ -68,4 +69,6 @@ def answer(score: Score, outputs: Outputs) -> Predictions:
     """Return the predictions of a score for a batch."""
     confidences = confidence_of(score, outputs).detach()
     on_cpu = confidences.to("cpu", torch.promote_types(confidences.dtype, torch.float32))
+    if not outputs.logits.shape[1]:  # features of a model that is no classifier
+        return Predictions(np.full(len(outputs), NO_CLASS), on_cpu.numpy())
     return Predictions(outputs.logits.argmax(dim=1).cpu().numpy(), on_cpu.numpy())

@@ -32,7 +32,7 @@ class Known:
     logits: Tensor  # N x K
     features: Tensor  # N x D, the inputs of the last layer
     labels: Tensor | None  # N; None if the images have none
-    weight: Tensor  # K x D, of the last layer
+    weight: Tensor  # K x D, of the last layer; 0 x D if it is not known
     bias: Tensor  # K, of the last layer
     source: str = ""  # name of the images
     negative: float = 0.0  # share of negative features in the sum of all absolute values
@@ -86,6 +86,12 @@ class Score(nn.Module):
     reads: ClassVar[Literal["logits", "features", "pixels"]] = "logits"
     """Which outputs it needs: the logits alone, the features as well, or the pixels and the network itself."""
 
+    uses_logits: ClassVar[bool] = True
+    """Whether it uses the logits; a score that does not judges the features of any model, classifier or not."""
+
+    uses_head: ClassVar[bool] = False
+    """Whether fitting it takes the weights of the last layer."""
+
     fitted_to: ClassVar[Need] = "nothing"
     """What it has to be fitted to first; any images will do to find the last layer."""
 
@@ -126,6 +132,11 @@ class Score(nn.Module):
             raise MacsError(
                 f"{type(self).__name__} is fitted to ID training images, but there are none; give them as `train`, "
                 "or choose a score that needs none."
+            )
+        if self.uses_head and not len(known.weight):
+            raise MacsError(
+                f"{type(self).__name__} uses the weights of the last layer; give them as head=(W, b), or choose a "
+                "score that does without."
             )
         if self.labelled and known.labels is None:
             raise MacsError(f"{type(self).__name__} is fitted class by class, but the training images have no labels.")

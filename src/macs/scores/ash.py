@@ -49,6 +49,7 @@ def sharpening(features: Tensor, largest: Tensor) -> Tensor:
 class ASH(Score):
     reads = "features"
     fitted_to = "last layer"
+    uses_head = True
     if_signed: ClassVar[Literal["warn", "refuse"]] = "refuse"
     percentile: Percentile = 90
     weight: Tensor = field(init=False)

@@ -31,7 +31,7 @@ class CARef(Score):
 
     def learn(self, known: Known) -> Mapping[str, Tensor]:
         answers = known.logits.argmax(1)
-        return {"means": means_of_answers(known.features, answers, len(known.weight), "CARef", "predicted as such")}
+        return {"means": means_of_answers(known.features, answers, known.logits.shape[1], "CARef", "predicted as such")}
 
     def confidence(self, outputs: Outputs) -> Tensor:
         away = (outputs.features - self.means[outputs.logits.argmax(1)]).abs().sum(1)

@@ -58,6 +58,8 @@ class Combined(Score):
             raise MacsError(f"{twice[0]} occurs twice in {self.name}; name each score once.")
         reads = "features" if any(part.reads == "features" for part in self.parts) else "logits"
         object.__setattr__(self, "reads", reads)
+        for use in ("uses_logits", "uses_head"):
+            object.__setattr__(self, use, any(getattr(part, use) for part in self.parts))
 
     def _hold(self, parts: Iterable[Score]) -> None:
         object.__setattr__(self, "parts", tuple(parts))

@@ -24,6 +24,7 @@ from macs.scores.ash import Percentile
 class DICE(Score):
     reads = "features"
     fitted_to = "training images"
+    uses_head = True
     percentile: Percentile = 90
     weight: Tensor = field(init=False)
     bias: Tensor = field(init=False)

@@ -30,6 +30,7 @@ from macs.scores._means import SMALLEST, mean_feature
 class FDBD(Score):
     reads = "features"
     fitted_to = "training images"
+    uses_head = True
     centre: Tensor = field(init=False)  # D, mu
     nearness: Tensor = field(init=False)  # K x K, 1 / ||w_c - w_k||; 0 between a class and itself
 

@@ -32,6 +32,7 @@ ROWS = 4096  # points that are compared with all centres at a time
 class KNN(Score):
     reads = "features"
     fitted_to = "training images"
+    uses_logits = False
     k: Annotated[int, Span(1, 10**9)] = 50
     bank: Annotated[int, Span(0, 10**9)] = 0  # how many unit features to keep; 0: all
     reduce: Literal["random", "kmeans"] = "random"  # how a smaller bank is made

@@ -34,6 +34,7 @@ from macs.scores._gaussians import Gaussians, fit_gaussians
 class Mahalanobis(Score):
     reads = "features"
     fitted_to = "training images"
+    uses_logits = False
     labelled = True
     normalise: bool = False
     centre: Tensor = field(init=False)

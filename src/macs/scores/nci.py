@@ -32,6 +32,7 @@ from macs.scores._means import mean_feature
 class NCI(Score):
     reads = "features"
     fitted_to = "training images"
+    uses_head = True
     alpha: Annotated[float, Span(0, 10**9)] = 1e-4
     centre: Tensor = field(init=False)  # D, mu
     weight: Tensor = field(init=False)  # K x D

@@ -25,6 +25,7 @@ from macs.scores.ash import Percentile
 class ReAct(Score):
     reads = "features"
     fitted_to = "training images"
+    uses_head = True
     if_signed = "warn"
     percentile: Percentile = 90
     ceiling: Tensor = field(init=False)

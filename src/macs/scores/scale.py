@@ -25,6 +25,7 @@ from macs.scores.ash import Percentile, kept, sharpening
 class Scale(Score):
     reads = "features"
     fitted_to = "last layer"
+    uses_head = True
     if_signed = "refuse"
     percentile: Percentile = 85
     weight: Tensor = field(init=False)

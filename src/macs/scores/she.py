@@ -36,7 +36,7 @@ class SHE(Score):
         answers = known.logits.argmax(1)
         correct = answers == known.labels
         features, answers = known.features[correct], answers[correct]
-        return {"means": means_of_answers(features, answers, len(known.weight), "SHE", "classified correctly")}
+        return {"means": means_of_answers(features, answers, known.logits.shape[1], "SHE", "classified correctly")}
 
     def confidence(self, outputs: Outputs) -> Tensor:
         return (outputs.features * self.means[outputs.logits.argmax(1)]).sum(1)

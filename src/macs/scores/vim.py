@@ -38,6 +38,7 @@ def principal_dimensions(features: int) -> int:
 class ViM(Score):
     reads = "features"
     fitted_to = "training images"
+    uses_head = True
     dimensions: Annotated[int | None, Span(0, 10**9)] = None
     origin: Tensor = field(init=False)
     axes: Tensor = field(init=False)

@@ -22,6 +22,7 @@ from macs.serve.openapi import (
     DetectorAnswer,
     DriftAnswer,
     PredictAnswer,
+    RowsAnswer,
     docs_page,
 )
 from macs.serve.service import Service, as_json
@@ -74,9 +75,13 @@ def create_app(
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    app.post("/v1/predict", response_model=PredictAnswer, responses=FAILURES, openapi_extra=BODY, tags=["verdicts"])(
-        service.predict
-    )
+    app.post(
+        "/v1/predict",
+        response_model=PredictAnswer | RowsAnswer,
+        responses=FAILURES,
+        openapi_extra=BODY,
+        tags=["verdicts"],
+    )(service.predict)
 
     @app.get("/v1/detector", response_model=DetectorAnswer, tags=["verdicts"])
     async def detector() -> Response:

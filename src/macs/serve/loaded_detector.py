@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from macs.core.safe_python import python
 from macs.core.version import __version__
 from macs.data.prefetch import batch_at
 from macs.detector.calibration import images_needed, rank, share_to_keep
-from macs.detector.runtime import Runtime, run
+from macs.detector.rows import BATCH, Columns
+from macs.detector.runtime import FeatureRuntime, Runtime, open_onnx, run
 from macs.detector.verdicts import shortest
 from macs.predictions import Predictions
 from macs.serve.settings import ServeSettings
@@ -63,11 +64,11 @@ class DetectorFile:
             return self._opened(exported)
 
     def _opened(self, path: Path) -> "LoadedDetector":
-        detector = LoadedDetector(self.path.stem, Runtime(path, providers=self.providers, threads=self.threads))
+        detector = LoadedDetector(self.path.stem, open_onnx(path, providers=self.providers, threads=self.threads))
         try:
-            detector.ask(np.zeros((1, detector.size, detector.size, 3), np.uint8))
+            detector.ask(detector.zeros())
         except Exception as error:
-            raise MacsError(f"{self.path} fails on its first image: {str(error).splitlines()[0]:.200}") from None
+            raise MacsError(f"{self.path} fails on its first input: {str(error).splitlines()[0]:.200}") from None
         return detector
 
 
@@ -76,18 +77,33 @@ class LoadedDetector:
     """A calibrated detector under a name."""
 
     name: str
-    runtime: Runtime
-    size: int = field(init=False)  # edge of the images that its network takes
+    runtime: Runtime | FeatureRuntime
+    size: int = field(init=False)  # edge of the images that its network takes; 0 for rows
     largest_batch: int = field(init=False)
     values: NDArray[np.float32] = field(init=False)  # calibrated thresholds: one, or one per class
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", self.runtime.size)
-        object.__setattr__(self, "largest_batch", batch_at(self.size))
+        object.__setattr__(self, "size", 0 if isinstance(self.runtime, FeatureRuntime) else self.runtime.size)
+        object.__setattr__(self, "largest_batch", batch_at(self.size) if self.size else BATCH)
         object.__setattr__(self, "values", self.runtime.thresholds())
 
-    def ask(self, batch: NDArray[np.uint8]) -> Predictions:
-        return run(self.runtime.session, batch)
+    @property
+    def columns(self) -> Columns | None:
+        """The arrays of rows that it judges; None if it judges images."""
+        return self.runtime.metadata.columns
+
+    def zeros(self) -> NDArray[Any]:
+        """A batch of one black image, or of one row of zeros."""
+        if self.columns is None:
+            return np.zeros((1, self.size, self.size, 3), np.uint8)
+        return np.zeros((1, sum(self.columns.takes.values())), np.float32)
+
+    def ask(self, batch: NDArray[Any]) -> Predictions:
+        """Predictions for images, or for rows of features and logits side by side."""
+        if isinstance(self.runtime, Runtime):
+            return run(self.runtime.session, {"images": batch})
+        features, logits = np.split(batch, [self.runtime.columns.features], axis=1)
+        return self.runtime.answer(features if features.size else None, logits if logits.size else None)
 
     def thresholds(self, threshold: float | None = None, keep: float | None = None) -> NDArray[np.float32]:
         """The calibrated thresholds, or a given one for all images, or those that keep another share of ID images."""
@@ -102,12 +118,12 @@ class LoadedDetector:
     def _keeping(self, keep: float) -> NDArray[np.float32]:
         """By the rule of `macs calibrate`, from the calibration confidences that the file kept."""
         kept = self.runtime.p_values
-        sizes = kept.sizes
+        sizes, unit = kept.sizes, self.runtime.calibration.unit
         ranks = np.array([rank(size, keep) for size in sizes])
         if (ranks < 1).any():
             where = " predicted as each class" if len(sizes) > 1 else ""
             raise MacsError(
-                f"To keep {keep} of the ID images takes at least {images_needed(keep)} calibration images{where}, "
+                f"To keep {keep} of the ID {unit} takes at least {images_needed(keep)} calibration {unit}{where}, "
                 f"and there are {min(sizes)}; keep less."
             )
         starts = np.cumsum(sizes) - sizes
@@ -124,11 +140,18 @@ class LoadedDetector:
             "thresholds": [one.value for one in metadata.calibration.thresholds],
             "keep": metadata.calibration.keep,
             "calibration": {"images": metadata.calibration.images, "confidences": self._quantiles()},
-            "preparation": {**self.runtime.preparation.as_dict(), "description": self.runtime.preparation.describe()},
+            **self._takes(),
             "limits": {"images": settings.max_images, "bytes": settings.max_bytes, "pixels": settings.max_pixels},
             "version": __version__,
             "checksum": self.runtime.sha256,
         }
+
+    def _takes(self) -> dict[str, Any]:
+        """How images are prepared, or which arrays rows have."""
+        if isinstance(self.runtime, FeatureRuntime):
+            return {"preparation": None, "columns": asdict(self.runtime.columns)}
+        preparation = self.runtime.preparation
+        return {"preparation": {**preparation.as_dict(), "description": preparation.describe()}}
 
     def _quantiles(self) -> list[float]:
         confidences = self.runtime.p_values.confidences

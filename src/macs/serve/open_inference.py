@@ -5,6 +5,8 @@ A request has one input, and asks for any of the outputs:
     images   UINT8  [N, H, W, 3]   raw RGB pixels, resized and cropped if they have another size than the network's
     files    BYTES  [N]            image files; in JSON, base64
 
+Of a detector of rows, it has an input for each array instead: features, logits or probabilities, FP32 [N, D].
+
 With the binary extension, the header Inference-Header-Content-Length says where the JSON ends and the tensors begin. A
 BYTES element is its length in four bytes, little endian, followed by its content.
 """
@@ -21,7 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from macs.detector.rows import Columns
+from macs.detector.runtime import Runtime
+from macs.predictions import NO_CLASS
 from macs.serve.loaded_detector import LoadedDetector
+from macs.serve.rows import Row, from_tensors
 from macs.serve.uploads import Refused, Upload, loaded, too_many
 
 HEADER = "inference-header-content-length"
@@ -34,6 +40,7 @@ OUTPUTS = {
     "threshold": "FP32",
     "class": "BYTES",
 }
+NONE = {"index": NO_CLASS, "class": ""}
 FORMER = {"label": "index"}  # outputs that may still be asked for by a former name, and are answered under it
 DTYPES = {"INT64": "<i8", "FP32": "<f4", "BOOL": "?"}
 SETTINGS = ("threshold", "keep")  # parameters of a request that we know
@@ -48,6 +55,7 @@ class TensorImage:
     def read(self, detector: LoadedDetector, most_pixels: int) -> NDArray[np.uint8]:
         if self.pixels.shape[:2] == (detector.size, detector.size):  # counts as prepared, as in `predict`
             return self.pixels
+        assert isinstance(detector.runtime, Runtime)  # which is what gets images
         return detector.runtime.preparation(Image.fromarray(self.pixels))
 
 
@@ -56,7 +64,7 @@ class Asked:
     """An inference request: its images, and the outputs to answer with."""
 
     id: str | None
-    images: list[TensorImage] | list[Upload]
+    images: list[TensorImage] | list[Upload] | list[Row]
     outputs: dict[str, bool]  # whether each is to be binary
     settings: dict[str, float]
 
@@ -67,26 +75,43 @@ def metadata(detector: LoadedDetector) -> dict[str, Any]:
         "name": detector.name,
         "versions": [VERSION],
         "platform": "macs_onnxruntime",
-        "inputs": [
-            {"name": "images", "datatype": "UINT8", "shape": [-1, -1, -1, 3]},
-            {"name": "files", "datatype": "BYTES", "shape": [-1]},
-        ],
+        "inputs": inputs_of(detector.columns),
         "outputs": [{"name": name, "datatype": kind, "shape": [-1]} for name, kind in OUTPUTS.items()],
     }
 
 
-def parse(body: bytes, header_length: str | None, most: int, most_pixels: int) -> Asked:
-    """The request in a body; Refused says what is wrong with any other."""
+def inputs_of(columns: Columns | None) -> list[dict[str, Any]]:
+    """The tensors of a request."""
+    if columns is not None:
+        return [{"name": name, "datatype": "FP32", "shape": [-1, width]} for name, width in columns.takes.items()]
+    return [
+        {"name": "images", "datatype": "UINT8", "shape": [-1, -1, -1, 3]},
+        {"name": "files", "datatype": "BYTES", "shape": [-1]},
+    ]
+
+
+def parse(body: bytes, header_length: str | None, most: int, most_pixels: int, columns: Columns | None = None) -> Asked:
+    """The request in a body, of rows if there are `columns`; Refused says what is wrong with any other."""
     text, tensors = split(body, header_length)
     content = loaded(text)
+    if columns is not None:
+        if not isinstance(content, dict) or not isinstance(content.get("inputs"), list):
+            raise Refused(422, f"An inference request has the inputs {' and '.join(columns.takes)} in `inputs`.")
+        return asked(content, from_tensors(content["inputs"], tensors, columns, most))
     if not isinstance(content, dict) or not isinstance(content.get("inputs"), list) or len(content["inputs"]) != 1:
         raise Refused(422, "An inference request has one input in `inputs`: images (UINT8) or files (BYTES).")
-    tensor, parameters = content["inputs"][0], table(content.get("parameters"), "parameters")
+    tensor = content["inputs"][0]
     name, shape, raw = describe(tensor, tensors, most)
     if name == "images":
         images: list[TensorImage] | list[Upload] = pixels_of(tensor, shape, raw, most_pixels)
     else:
         images = [Upload(None, file) for file in files_of(tensor, shape, raw)]
+    return asked(content, images)
+
+
+def asked(content: dict[str, Any], images: list[TensorImage] | list[Upload] | list[Row]) -> Asked:
+    """The request with its outputs and settings."""
+    parameters = table(content.get("parameters"), "parameters")
     identifier = content.get("id")
     if not isinstance(identifier, str | None):
         raise Refused(422, "id must be a text.")
@@ -211,6 +236,8 @@ def answer(asked: Asked, detector: LoadedDetector, columns: dict[str, list[Any]]
     for name, binary in asked.outputs.items():
         present = FORMER.get(name, name)
         kind, values = OUTPUTS[present], columns[present]
+        if present in NONE:  # where no class is predicted
+            values = [NONE[present] if value is None else value for value in values]
         output: dict[str, Any] = {"name": name, "datatype": kind, "shape": [len(values)]}
         if binary:
             tail.append(encoded(kind, values))

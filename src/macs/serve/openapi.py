@@ -40,6 +40,33 @@ class PredictAnswer(BaseModel):
     request_id: str
 
 
+class RowVerdict(BaseModel):
+    """The detector's verdict on one row; `class` and `index` are null where no class is predicted."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    class_name: str | None = Field(alias="class")
+    index: int | None
+    confidence: float | None
+    p_value: float | None
+    threshold: float
+    is_ood: bool
+
+
+class RowFailure(BaseModel):
+    """A row that has no verdict, and why."""
+
+    reason: str = Field(description="one sentence")
+    error: str = Field(description="the same, under its former name", deprecated=True)
+
+
+class RowsAnswer(BaseModel):
+    """One entry per row, in the order in which they were sent, by a detector of features or logits."""
+
+    rows: list[RowVerdict | RowFailure]
+    request_id: str
+
+
 class Failure(BaseModel):
     """Every answer that is not a success."""
 
@@ -67,7 +94,8 @@ class DetectorAnswer(BaseModel):
     thresholds: list[float] = Field(description="one, or one per class")
     keep: float = Field(description="share of new ID images that the thresholds keep")
     calibration: CalibrationAnswer
-    preparation: dict[str, Any]
+    preparation: dict[str, Any] | None = Field(description="of images; null if it judges rows")
+    columns: dict[str, Any] | None = Field(None, description="the arrays of rows: the widths of features and logits")
     limits: LimitsAnswer
     version: str = Field(description="of macs, which serves it")
     checksum: str = Field(description="SHA-256 of the detector's file")
@@ -108,6 +136,7 @@ IMAGE = {
         "base64": {"type": "string", "format": "byte", "description": "an image file in base64"},
     },
 }
+NUMBERS = {"type": "array", "items": {"type": "array", "items": {"type": ["number", "null"]}}, "minItems": 1}
 BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -122,10 +151,20 @@ BODY: dict[str, Any] = {
             },
             "application/json": {
                 "schema": {
-                    "type": "object",
-                    "required": ["images"],
-                    "additionalProperties": False,
-                    "properties": {"images": {"type": "array", "items": IMAGE, "minItems": 1}},
+                    "anyOf": [
+                        {
+                            "type": "object",
+                            "required": ["images"],
+                            "additionalProperties": False,
+                            "properties": {"images": {"type": "array", "items": IMAGE, "minItems": 1}},
+                        },
+                        {
+                            "type": "object",
+                            "description": "of a detector of rows: the arrays that /v1/detector names",
+                            "additionalProperties": False,
+                            "properties": dict.fromkeys(("features", "logits", "probabilities"), NUMBERS),
+                        },
+                    ]
                 }
             },
             **{kind: {"schema": BINARY} for kind in RAW},

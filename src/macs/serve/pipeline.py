@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from macs.data.preparation import Undecodable
 from macs.predictions import Predictions
 from macs.serve.loaded_detector import LoadedDetector
 
-Read = Callable[[LoadedDetector], NDArray[np.uint8]]  # pixels as the detector's preparation wants them
+Read = Callable[[LoadedDetector], NDArray[Any]]  # pixels as the detector's preparation wants them, or a row
 MEMORY = 0.9  # weight of the past in the mean time per image
 
 log = logging.getLogger("macs.serve")
@@ -96,7 +96,7 @@ class Entry:
 
     ticket: Ticket
     place: int
-    pixels: NDArray[np.uint8]
+    pixels: NDArray[Any]
     since: float
 
 

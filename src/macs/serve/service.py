@@ -22,6 +22,7 @@ from macs.serve.loaded_detector import DetectorFile, DetectorWatch, LoadedDetect
 from macs.serve.metrics import Metrics
 from macs.serve.open_inference import HEADER
 from macs.serve.pipeline import NetworkFailed, Outcome, Overloaded, Pipeline, Read
+from macs.serve.rows import Row, from_json
 from macs.serve.settings import ServeSettings
 from macs.serve.uploads import BodyReader, ClientGone, Refused, busy
 
@@ -95,15 +96,22 @@ class Service:
             await self.pipeline.close()
 
     async def predict(self, request: Request, threshold: Threshold = None, keep: Keep = None) -> Response:
-        """Judge images: those of one request share its threshold. An unreadable image gets a reason instead."""
-        detector = self.watch.detector
+        """Judge images or rows: those of one request share its threshold. An unreadable one gets a reason instead."""
+        detector, most = self.watch.detector, self.settings.max_images
+        columns = detector.columns
         refuse_unknown(request, "threshold", "keep")
         tau = thresholds(detector, threshold, keep)
         async with self.bodies.body(request.receive) as body:
             content_type = request.headers.get("content-type", "")
-            sent = await parsed(len(body), lambda: uploads.parse(content_type, body, self.settings.max_images))
+            sent: Sequence[uploads.Upload | Row]
+            if columns is None:
+                sent = await parsed(len(body), lambda: uploads.parse(content_type, body, most))
+            else:
+                sent = await parsed(len(body), lambda: from_json(body, columns, most))
             outcomes = await self.judge(request, detector, sent)
         rows = verdict_rows(detector, outcomes, tau)
+        if columns is not None:
+            return as_json({"rows": rows, "request_id": self.record(request, rows)})
         images = [{"name": upload.name, **row} for upload, row in zip(sent, rows, strict=True)]
         return as_json({"images": images, "request_id": self.record(request, rows)})
 
@@ -114,7 +122,8 @@ class Service:
         async with self.bodies.body(request.receive) as body:
             length = request.headers.get(HEADER)
             asked = await parsed(
-                len(body), lambda: open_inference.parse(body, length, limits.max_images, limits.max_pixels)
+                len(body),
+                lambda: open_inference.parse(body, length, limits.max_images, limits.max_pixels, detector.columns),
             )
             tau = thresholds(detector, **({"threshold": threshold, "keep": keep} | asked.settings))
             outcomes = await self.judge(request, detector, asked.images)
@@ -122,7 +131,8 @@ class Service:
         self.record(request, rows)
         for place, row in enumerate(rows):
             if "reason" in row:
-                raise Refused(422, f"Image {place} of {len(rows)}: {row['reason']}")
+                one = "Image" if detector.columns is None else "Row"
+                raise Refused(422, f"{one} {place} of {len(rows)}: {row['reason']}")
         columns = {column: [row[column] for row in rows] for column in open_inference.OUTPUTS}
         content, json_length = open_inference.answer(asked, detector, columns)
         if json_length is None:
@@ -130,7 +140,10 @@ class Service:
         return Response(content, headers={HEADER: str(json_length)}, media_type="application/octet-stream")
 
     async def judge(
-        self, request: Request, detector: LoadedDetector, images: Sequence[uploads.Upload | open_inference.TensorImage]
+        self,
+        request: Request,
+        detector: LoadedDetector,
+        images: Sequence[uploads.Upload | open_inference.TensorImage | Row],
     ) -> list[Outcome]:
         """The outcomes of a request's images, unless its client hangs up or the time is over."""
         reads: list[Read] = [partial(image.read, most_pixels=self.settings.max_pixels) for image in images]
@@ -208,12 +221,13 @@ def verdict_rows(detector: LoadedDetector, outcomes: list[Outcome], tau: NDArray
     """One row per image, by the rule of `macs predict`, or the reason why there is none."""
     judged = [outcome for outcome in outcomes if outcome.answers is not None]
     rows = iter(judged_rows(detector, judged, tau) if judged else ())
-    return [failure(outcome.reason) if outcome.answers is None else next(rows) for outcome in outcomes]
+    of_rows = detector.columns is not None
+    return [failure(outcome.reason, of_rows) if outcome.answers is None else next(rows) for outcome in outcomes]
 
 
-def failure(reason: str) -> dict[str, Any]:
+def failure(reason: str, of_rows: bool = False) -> dict[str, Any]:
     """Return the row of an image without a verdict; `error` is the former name of `reason`."""
-    sentence = f"Cannot read the image: {reason}."
+    sentence = reason if of_rows else f"Cannot read the image: {reason}."
     return {"reason": sentence, "error": sentence}
 
 

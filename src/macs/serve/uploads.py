@@ -26,6 +26,7 @@ from python_multipart.exceptions import MultipartParseError
 
 from macs.core.errors import MacsError
 from macs.core.text import printable
+from macs.detector.runtime import Runtime
 from macs.serve.loaded_detector import LoadedDetector
 from macs.serve.pipeline import Overloaded
 from macs.serve.settings import ServeSettings
@@ -128,6 +129,7 @@ class Upload:
         """Its pixels, as the detector wants them."""
         if self.reason:
             raise MacsError(self.reason)
+        assert isinstance(detector.runtime, Runtime)  # which is what gets images
         return detector.runtime.preparation.decode(self.content, most_pixels)
 
 

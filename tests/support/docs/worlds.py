@@ -222,6 +222,14 @@ def publish_datasets(folder: Path) -> None:
             (folder / "mirror" / file).write_bytes(content)
 
 
+def rows(folder: Path) -> None:
+    """Features and logits of some model, as the page on features names them."""
+    random = np.random.default_rng(0)
+    for name, count in (("train", 200), ("val", 100), ("new", 10)):
+        np.savez(folder / f"{name}.npz", features=random.normal(size=(count, 6)).astype(np.float32))
+    np.save(folder / "logits.npy", random.normal(size=(100, 4)))
+
+
 World = Callable[[Path], None]
 WORLDS: dict[str, tuple[World, ...]] = {
     "CONTRIBUTING.md": (own_method,),
@@ -231,6 +239,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "data.md": (publish_datasets,),
     "deploy.md": (a_detector,),
     "detector.md": (digits,),
+    "features.md": (rows,),
     "hugging-face.md": (photographs, of_hugging_face),
     "methods.md": (classifier,),
     "openood.md": (of_openood,),

@@ -14,7 +14,7 @@ import macs
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.detector import Detector
-from macs.detector.base import check_promise
+from macs.detector.judging import check_promise
 from macs.detector.p_values import PValues
 from macs.detector.verdicts import (
     Verdict,

@@ -17,5 +17,5 @@ def write_table(rows: Iterable[Verdict], file: TextIO) -> None:
         else:
             p_value = "-" if row.p_value is None else f"{row.p_value:.4f}"
             verdict = "OOD" if row.is_ood else "ID"
-            line = f"{verdict:8} {row.confidence:>10.4f} {p_value:>8}  {row.class_:20} {row.path}"
+            line = f"{verdict:8} {row.confidence:>10.4f} {p_value:>8}  {row.class_ or '-':20} {row.path}"
         print(printable(line), file=file)

@@ -1,0 +1,200 @@
+"""FeatureJudge: the part of a feature detector that does not depend on whether PyTorch or ONNX Runtime computes it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from macs.core.errors import MacsError
+from macs.core.files import user_path
+from macs.data.image_files import printable_name
+from macs.detector.judging import Judge, check_promise
+from macs.detector.row_files import tables_in
+from macs.detector.rows import BATCH, Columns, Rows, Slice
+from macs.detector.verdicts import Verdict, Verdicts, control_false_discoveries
+from macs.evaluation.measurement import measure
+from macs.evaluation.protocol import Protocol
+from macs.evaluation.results import Evaluation
+from macs.metrics import FprRule
+from macs.predictions import NO_CLASS, Predictions, joined
+
+
+class FeatureJudge(Judge):
+    """Verdicts on rows of logits, probabilities or features; a subclass defines `answer`, the computation."""
+
+    columns: Columns | None  # the arrays that it takes, once it is fitted or calibrated
+
+    def answer(self, features: NDArray[np.float32] | None, logits: NDArray[np.float32] | None) -> Predictions:
+        """Predictions for a batch of finite rows."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `answer`")
+
+    @property
+    def accepted(self) -> Columns:
+        """The arrays that it takes; an error if it has seen none yet."""
+        if self.columns is None:
+            raise MacsError("This detector has seen no rows yet; call .fit(...) or .calibrate(...) first.")
+        return self.columns
+
+    def predict(
+        self,
+        features: Any = None,
+        *,
+        logits: Any = None,
+        probabilities: Any = None,
+        threshold: float | None = None,
+        fdr: float | None = None,
+    ) -> Verdicts:
+        """Judge rows: predicted class, confidence, p-value and verdict for each.
+
+        Parameters
+        ----------
+        features, logits, probabilities
+            The arrays that the detector was calibrated on, N x D and N x K: numpy arrays, torch tensors or pandas
+            frames; or, in place of `features`, a mapping of these names to arrays.
+        threshold
+            A threshold in place of the calibrated one.
+        fdr
+            Decide by p-values instead: of the rows called OOD, the expected share that are in truth ID is at most
+            `fdr`.
+
+        Returns
+        -------
+        Verdicts
+            One verdict per row, in order. A row with a number that is not finite has a reason in `reasons`, and counts
+            as OOD.
+
+        Examples
+        --------
+        >>> import macs, numpy as np
+        >>> logits = np.random.default_rng(0).normal(size=(300, 5))
+        >>> detector = macs.FeatureDetector("msp").calibrate(logits=logits)
+        >>> detector.predict(logits=[[0, 0, 0, 0, 9], [0, 0, 0, 0, 0]]).is_ood.tolist()
+        [False, True]
+        """
+        tau = self.thresholds(threshold)
+        check_promise(self.calibrated, threshold, fdr)
+        rows = Rows.of(features, logits=logits, probabilities=probabilities)
+        return self.decided(self.judge(*self._placed(rows, tau)), fdr)
+
+    def predict_files(
+        self,
+        paths: str | Path | Iterable[str | Path],
+        *,
+        threshold: float | None = None,
+        fdr: float | None = None,
+        on_row: Callable[[Verdict], Any] = lambda row: None,
+    ) -> Iterator[Verdict]:
+        """Judge the rows of .npz, .npy, .parquet and .csv files; memory does not grow with their number.
+
+        Rows come as they are computed. With `fdr` they come at the end, since it judges all rows together; `on_row` is
+        called with each row as it is computed. A file that cannot be read gives one row with the reason.
+        """
+        if not isinstance(paths, str | Path | Iterable):
+            raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
+        check_promise(self.calibrated, threshold, fdr)
+        tau = self.thresholds(threshold)
+        rows = self._rows_of([paths] if isinstance(paths, str | Path) else paths, tau, on_row)
+        return rows if fdr is None else control_false_discoveries(rows, fdr)
+
+    def _rows_of(
+        self, paths: Iterable[str | Path], tau: NDArray[np.float32], on_row: Callable[[Verdict], Any]
+    ) -> Iterator[Verdict]:
+        for path in paths:
+            first, name = 0, printable_name(user_path(path))
+            try:
+                for part in tables_in(path, self.accepted):
+                    verdicts = self.judge(*self._placed(part, tau))
+                    for row in verdicts.rows(f"{name}[{first + place}]" for place in range(len(part))):
+                        on_row(row)
+                        yield row
+                    first += len(part)
+            except MacsError as error:
+                row = Verdict(name, reason=str(error))
+                on_row(row)
+                yield row
+
+    def evaluate(
+        self,
+        test: Any,
+        ood: Mapping[str, Any],
+        *,
+        trials: int = 10,
+        share: float = 0.2,
+        seed: int = 0,
+        fpr_rule: FprRule = "first",
+    ) -> Evaluation:
+        """Measure how well the confidences tell ID from OOD test rows, as `macs.evaluate` does for a network.
+
+        Parameters
+        ----------
+        test
+            ID test rows with labels, as a mapping of `features`, `logits` and `labels` to arrays.
+        ood
+            Sets of unknown rows, by name, likewise, without labels.
+        trials, share, seed, fpr_rule
+            As in `macs.evaluate`.
+
+        Returns
+        -------
+        Evaluation
+            The accuracy, and the metrics of each OOD set; printed, it is a table.
+
+        Examples
+        --------
+        >>> import macs, numpy as np
+        >>> random = np.random.default_rng(0)
+        >>> detector = macs.FeatureDetector("maxlogit").calibrate(logits=random.normal(size=(300, 5)))
+        >>> logits = random.normal(size=(300, 5))
+        >>> known = {"logits": logits, "labels": logits.argmax(1)}
+        >>> detector.evaluate(known, {"shifted": {"logits": logits[:200] - 3}}).sets[0].images
+        200
+        """
+        protocol = Protocol(trials, share, seed, fpr_rule)
+        record = self.calibrated
+        sets = {
+            name: Rows.of(rows, classes=self.classes, name=name).matched(self.accepted).usable("to measure")
+            for name, rows in {"the ID test data": test, **ood}.items()
+        }
+        known, *unknown = (self.asked(rows)[0] for rows in sets.values())
+        labels = next(iter(sets.values())).labels
+        if labels is None or not self.classes:
+            raise MacsError(
+                "An evaluation contains the accuracy, for which the ID test data need logits and labels; without them, "
+                "compare confidences with macs.metrics.ood_metrics."
+            )
+        correct = known.index == labels
+        confidences = {name: answers.confidence for name, answers in zip(ood, unknown, strict=True)}
+        return measure("the ID test data", correct, known.confidence, confidences, record.score, protocol)
+
+    def _placed(self, rows: Rows, tau: NDArray[np.float32]) -> tuple[Predictions, NDArray[np.float32], dict[int, str]]:
+        predictions, reasons = self.asked(rows.matched(self.accepted))
+        return predictions, tau, reasons
+
+    def asked(self, rows: Rows) -> tuple[Predictions, dict[int, str]]:
+        """Return the predictions, and the reasons for rows that have none, by their positions."""
+        if not len(rows):
+            raise MacsError(f"{rows.name}: there is no row; give one at least.")
+        reasons: dict[int, str] = {}
+        parts = []
+        for number, part in enumerate(rows.slices()):
+            parts.append(self.asked_slice(part))
+            reasons |= {number * BATCH + place: reason for place, reason in part.reasons.items()}
+        return joined(parts), reasons
+
+    def asked_slice(self, part: Slice) -> Predictions:
+        """Predictions for a batch, with NaN for the rows that cannot be judged."""
+        if not part.reasons:
+            return self.answer(part.features, part.logits)
+        arrays = [array for array in (part.features, part.logits) if array is not None]
+        count = len(arrays[0])
+        good = np.setdiff1d(np.arange(count), [*part.reasons])
+        whole = Predictions(np.full(count, NO_CLASS), np.full(count, np.nan, np.float32))
+        if not len(good):
+            return whole
+        found = self.answer(*(None if array is None else array[good] for array in (part.features, part.logits)))
+        for name in ("index", "confidence", "p_value"):
+            getattr(whole, name)[good] = getattr(found, name)
+        return replace(whole)

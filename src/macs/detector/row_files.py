@@ -1,0 +1,154 @@
+"""Rows in files: .npz and .npy arrays, .parquet and .csv tables, read a part at a time.
+
+An .npz file names its arrays features, logits, probabilities and labels, a table its columns feature_0, logit_3 and so
+on (macs/detector/rows.py); a .npy file is the one array that is asked for. Nothing is unpickled.
+"""
+
+import csv
+import zipfile
+import zlib
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from macs.core.errors import MacsError, first_line
+from macs.core.files import input_file
+from macs.data.image_files import in_batches
+from macs.detector.rows import KINDS, LABELS, Columns, Rows, arranged, matrix
+
+SUFFIXES = (".npz", ".npy", ".parquet", ".csv")
+PART = 16_384  # rows of a table that are in memory at a time
+
+
+def tables_in(path: str | Path, columns: Columns | None = None, kind: str = "features") -> Iterator[Rows]:
+    """The rows of a file in parts; `kind` is what a .npy file holds, unless `columns` has one array only."""
+    path = input_file(path, "file of features or logits")
+    if path.suffix not in SUFFIXES:
+        raise MacsError(f"{path} does not hold rows of numbers; give a file that ends in {', '.join(SUFFIXES)}.")
+    if path.suffix in (".npz", ".npy"):
+        if columns is not None and len(columns.takes) == 1:
+            (kind,) = columns.takes
+        yield from _arrays(path, kind)
+        return
+    for names, values in _parquet(path) if path.suffix == ".parquet" else _csv(path):
+        arrays, own = arranged(names, values.__getitem__, str(path))
+        yield Rows.of(arrays, name=str(path)).named(own)
+
+
+def rows_in(path: str | Path, kind: str = "features") -> dict[str, Any]:
+    """All rows of a file, as a mapping of the names of arrays to arrays, or to a table."""
+    parts = list(tables_in(path, kind=kind))
+    if not parts:
+        raise MacsError(f"{path} has no rows; give some.")
+    first = parts[0]
+    second = "probabilities" if first.probabilities else "logits"
+    found: dict[str, Any] = {}
+    for name, field in (("features", "features"), (second, "logits"), ("labels", "labels")):
+        if getattr(first, field) is not None:
+            found[name] = np.concatenate([getattr(part, field) for part in parts])
+    if first.classes:
+        found["labels"] = np.concatenate([np.array(part.classes)[part.labels] for part in parts])
+    return found
+
+
+def head_in(path: str | Path) -> tuple[Any, Any]:
+    """Weights and bias of a last layer in a .npz file."""
+    arrays = _saved(input_file(path, "file of weights"))
+    if isinstance(arrays, np.ndarray) or not {"weight", "bias"} <= arrays.keys():
+        raise MacsError(f"{path} must be a .npz file with the arrays weight (K x D) and bias (K).")
+    return arrays["weight"], arrays["bias"]
+
+
+def _saved(path: Path) -> Any:
+    """An array of a .npy file, left on disk, or the arrays of a .npz file by their names."""
+    try:
+        with np.errstate(over="raise"):  # numpy does not check the product of a forged shape
+            content = np.load(path, mmap_mode="r", allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                return content
+            with content:
+                return {name: content[name] for name in content.files}
+    except (OSError, ValueError, EOFError, FloatingPointError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
+        if any(word in str(error) for word in ("allow_pickle", "pickled", "Python objects")):
+            raise MacsError(
+                f"{path} holds Python objects, which are never unpickled; save arrays of numbers, with numpy.savez."
+            ) from None
+        raise MacsError(f"{path} is damaged or not a file of numpy: {first_line(error)}; save it again.") from None
+
+
+def _arrays(path: Path, kind: str) -> Iterator[Rows]:
+    saved = _saved(path)
+    if isinstance(saved, np.ndarray):
+        saved = {kind: matrix(saved, f"The {kind} of {path}")}
+    if not saved.keys() & {*KINDS}:
+        raise MacsError(f"{path} has the arrays {', '.join(saved) or 'none'}; call them {', '.join(KINDS)}.")
+    yield Rows.of({name: array for name, array in saved.items() if name in (*KINDS, *LABELS)}, name=str(path))
+
+
+def _parquet(path: Path) -> Iterator[tuple[list[str], list[Any]]]:
+    """The columns' names, and their values a part at a time."""
+    if find_spec("pyarrow") is None:
+        raise MacsError(f"Cannot read {path} without pyarrow: pip install 'macs-ood[parquet]'.")
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(path) as table:
+            for entry in table.schema_arrow:
+                if pa.types.is_struct(entry.type) or pa.types.is_map(entry.type):
+                    raise MacsError(
+                        f"The column {entry.name!r} of {path} is nested; give each of its fields a column of its own."
+                    )
+            for batch in table.iter_batches(PART):
+                lists = [pa.types.is_list(each.type) or pa.types.is_fixed_size_list(each.type) for each in batch.schema]
+                yield (
+                    list(batch.schema.names),
+                    [
+                        column.to_pylist() if is_list else column.to_numpy(zero_copy_only=False)
+                        for column, is_list in zip(batch.columns, lists, strict=True)
+                    ],
+                )
+    except (pa.ArrowException, OSError) as error:
+        raise MacsError(f"{path} is damaged or not a Parquet file: {first_line(error)}; write it again.") from None
+
+
+def _csv(path: Path) -> Iterator[tuple[list[str], list[Any]]]:
+    """The columns' names, and their values a part at a time; an empty cell is not a number."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file)
+            names = next(reader, [])
+            if not names:
+                raise MacsError(f"{path} is empty; give it a line of column names and one line per row.")
+            texts: set[int] | None = None
+            for part in in_batches(reader, PART):
+                for row in part:
+                    if len(row) != len(names):
+                        raise MacsError(
+                            f"{path} has {len(names)} columns, but a row of {len(row)} cells near line "
+                            f"{reader.line_num}; write it again."
+                        )
+                cells = list(zip(*part, strict=True))
+                if texts is None:
+                    texts = {place for place, column in enumerate(cells) if not _is_number(column[0])}
+                yield names, [np.array(c) if i in texts else _numbers(c) for i, c in enumerate(cells)]
+    except (UnicodeError, csv.Error) as error:
+        raise MacsError(f"{path} is not a CSV file in UTF-8: {first_line(error)}; write it again.") from None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell or "nan")
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(cells: tuple[str, ...]) -> Any:
+    try:
+        return np.array([float(cell or "nan") for cell in cells])
+    except ValueError:
+        return np.array([float(cell or "nan") if _is_number(cell) else np.nan for cell in cells])

@@ -1,0 +1,132 @@
+"""Rows in files, each written by the package that users write it with."""
+
+import csv
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import macs
+from clustered_features import activations
+from macs.core.errors import MacsError
+from macs.detector.row_files import PART, head_in, rows_in, tables_in
+
+FEATURES, LABELS = activations(40, seed=3)
+
+
+@pytest.fixture(scope="module")
+def detector() -> macs.FeatureDetector:
+    return macs.FeatureDetector("knn").fit(activations(100, seed=1)[0]).calibrate(activations(100, seed=2)[0])
+
+
+def written(path: Path) -> Path:
+    """The features in a file of this kind."""
+    if path.suffix == ".npy":
+        np.save(path, FEATURES)
+    elif path.suffix == ".npz":
+        np.savez_compressed(path, features=FEATURES, labels=LABELS)
+    elif path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([[f"c{i}" for i in range(FEATURES.shape[1])], *FEATURES.tolist()])
+    else:
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.table({"id": ["x"] * 40, "features": FEATURES.tolist(), "label": LABELS}), path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".parquet"])
+def test_a_file_gives_the_verdicts_of_its_array(suffix: str, detector: macs.FeatureDetector, tmp_path: Path) -> None:
+    path = written(tmp_path / f"rows{suffix}")
+    rows, verdicts = list(detector.predict_files(path)), detector.predict(FEATURES)
+    assert [row.confidence for row in rows] == pytest.approx(verdicts.confidence.tolist(), abs=1e-6)
+    assert [row.is_ood for row in rows] == verdicts.is_ood.tolist()
+    assert rows[7].path == f"{path}[7]"
+
+
+def test_a_long_table_is_read_in_parts(tmp_path: Path) -> None:
+    with (tmp_path / "long.csv").open("w") as file:
+        print("a,b", file=file)
+        file.writelines(f"{i},1\n" for i in range(PART + 5))
+    parts = list(tables_in(tmp_path / "long.csv"))
+    assert [len(part) for part in parts] == [PART, 5] and parts[1].features[:, 0].tolist() == [*range(PART, PART + 5)]
+    assert rows_in(tmp_path / "long.csv")["features"].shape == (PART + 5, 2)
+
+
+def test_an_empty_cell_is_a_reason(detector: macs.FeatureDetector, tmp_path: Path) -> None:
+    lines = written(tmp_path / "rows.csv").read_text().splitlines()
+    lines[3] = "," + lines[3].partition(",")[2]
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    rows = list(detector.predict_files(tmp_path / "rows.csv", fdr=0.2))
+    assert [bool(row.reason) for row in rows] == [place == 2 for place in range(40)]
+
+
+def test_a_file_that_cannot_be_read_is_one_row_and_the_others_are_judged(
+    detector: macs.FeatureDetector, tmp_path: Path
+) -> None:
+    good, narrow = written(tmp_path / "good.npy"), tmp_path / "narrow.npy"
+    np.save(narrow, FEATURES[:, :2])
+    rows = list(detector.predict_files([narrow, tmp_path / "none.npz", good]))
+    assert len(rows) == 42 and rows[2].confidence is not None
+    assert "has 2 features per row" in rows[0].reason and "There is no file" in rows[1].reason
+
+
+def test_a_head_is_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "head.npz", weight=FEATURES[:4], bias=np.arange(4))
+    weight, bias = head_in(tmp_path / "head.npz")
+    assert weight.tolist() == FEATURES[:4].tolist() and bias.tolist() == [0, 1, 2, 3]
+    with pytest.raises(MacsError, match="with the arrays weight"):
+        head_in(written(tmp_path / "rows.npz"))
+
+
+def nothing(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def objects(path: Path) -> None:
+    np.save(path, np.array([[object()]]), allow_pickle=True)
+
+
+def pickled(path: Path) -> None:
+    path.write_bytes(pickle.dumps([1, 2]))
+
+
+def other_names(path: Path) -> None:
+    np.savez(path, x=FEATURES)
+
+
+def struct(path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"features": [{"a": 1.0}]}), path)
+
+
+def ragged(path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"features": [[1.0], [1.0, 2.0]]}), path)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "words"),
+    [
+        ("a.npy", nothing, "is damaged or not a file of numpy"),
+        ("a.npy", objects, "holds Python objects, which are never unpickled"),
+        ("a.npy", pickled, "holds Python objects, which are never unpickled"),
+        ("a.npz", nothing, "is damaged or not a file of numpy"),
+        ("a.npz", other_names, "has the arrays x; call them features, logits, probabilities"),
+        ("a.csv", nothing, "is empty"),
+        ("a.csv", lambda path: path.write_text("a,b\n1\n"), "has 2 columns, but a row of 1 cells near line 2"),
+        ("a.csv", lambda path: path.write_text("a,a\n1,2\n"), "two columns that are called 'a'"),
+        ("a.csv", lambda path: path.write_text("a,b\n1,x\n"), "The column 'b' of .* does not hold numbers"),
+        ("a.csv", lambda path: path.write_bytes(b"a\n\xff\n"), "is not a CSV file in UTF-8"),
+        ("a.parquet", nothing, "is damaged or not a Parquet file"),
+        ("a.parquet", struct, "The column 'features' of .* is nested"),
+        ("a.parquet", ragged, "must hold lists of numbers, all equally long"),
+        ("a.txt", nothing, "give a file that ends in .npz, .npy, .parquet, .csv"),
+    ],
+)
+def test_other_files_are_refused(name: str, write: Callable[[Path], Any], words: str, tmp_path: Path) -> None:
+    write(tmp_path / name)
+    with pytest.raises(MacsError, match=words):
+        rows_in(tmp_path / name)
