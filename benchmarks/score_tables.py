@@ -1,19 +1,22 @@
 """The tables of docs/scores.md: every score on three classifiers, near and far unknown images apart, with their costs.
 
-python benchmarks/score_tables.py DATA WEIGHTS WORK      on one core about an hour; WORK keeps what was made
+python benchmarks/score_tables.py DATA WEIGHTS WORK [CASE ...] [--images N] [--fit N] [--slow N]
 
-DATA holds the datasets and, in photos/, the photographs; WEIGHTS a WRN-40-2 for CIFAR-10 (cifar10_wrn_baseline.pt) and
-timm's EfficientNet-Lite0 for ImageNet (imagenet_tf_efficientnet_lite0.safetensors). The classifiers are
+It takes about an hour on one core, and WORK keeps what was made. DATA holds the datasets and, in photos/, the
+photographs; WEIGHTS a WRN-40-2 for CIFAR-10 (cifar10_wrn_baseline.pt) and timm's EfficientNet-Lite0 for ImageNet
+(imagenet_tf_efficientnet_lite0.safetensors). The classifiers are
 
     plain        the WRN-40-2
     oe           the same after one epoch of Outlier Exposure, 5,000 + 5,000 images in bf16, seed 0
     flowers      the EfficientNet with a new last layer for four of five flowers, 5 epochs; the fifth flower is near,
                  scenes and textures are far, all at equal sharpness
 
-ID images that had no part in the choice of `--score auto` are measured, in float32, by scores fitted to at most 10,000
-training images; odin and adascale by 500 images of each set. The tables replace those in docs/scores.md.
+ID images that had no part in the choice of `--score auto` are measured, in float32: at most N of each set, drawn with
+seed 0 (--images; 0, the default, is all), by scores fitted to at most N training images (--fit). odin and adascale take
+gradients, so they are measured on fewer (--slow). The tables replace those in docs/scores.md.
 """
 
+import argparse
 import json
 import os
 import runpy
@@ -47,8 +50,7 @@ NEWER = (
     *("adascale-a", "adascale-l", "caref", "fdbd", "nci", "neco", "nnguide", "she"),
     *("normalised-mahalanobis", "normalised-relative-mahalanobis"),
 )  # what `--score auto` did not consider before
-FOR_SLOW = 500  # images of each set for scores that need gradients
-TIMED = 256
+TIMED = 256  # images that scores are timed on
 PRECISION = "float32"
 
 
@@ -132,9 +134,18 @@ def flowers(root: Path, weights: Path, work: Path) -> Case:
 CASES: dict[str, Callable[[Path, Path, Path], Case]] = {"plain": plain, "oe": with_oe, "flowers": flowers}
 
 
-def measured(case: Case) -> tuple[dict[str, Line], dict[str, str], float]:
+@dataclass(frozen=True)
+class Limits:
+    """How many images are used of each set: to measure, to fit scores to, and for scores that take gradients."""
+
+    images: int
+    fit: int
+    slow: int
+
+
+def measured(case: Case, limits: Limits) -> tuple[dict[str, Line], dict[str, str], float]:
     """What every score does, why others were left out, and the accuracy."""
-    known = scores.know(case.net, case.train, case.held_out, precision=PRECISION)
+    known = scores.know(case.net, case.train, case.held_out, limit=limits.fit, precision=PRECISION)
     small = case.test.size < 100  # gradients with respect to photographs would take hours
     names = [name for name in (*scores.available(), *SUMS) if small or scores.get(name).reads != "pixels"]
     fitted, left_out = {}, {}
@@ -146,13 +157,13 @@ def measured(case: Case) -> tuple[dict[str, Line], dict[str, str], float]:
     lines, accuracy = {}, 0.0
     slow = {name: score for name, score in fitted.items() if score.reads == "pixels"}
     quick = {name: score for name, score in fitted.items() if name not in slow}
-    for group, limit in ((quick, 0), (slow, FOR_SLOW)):
+    for group, limit in ((quick, limits.images), (slow, limits.slow)):
         if not group:
             continue
         answers, failed = scores.ask_all(case.net, drawn(case.test, limit), group, PRECISION)
         left_out |= failed
-        if not limit:
-            accuracy = float(np.mean(answers["msp"].index == case.test.labels))
+        if group is quick:
+            accuracy = float(np.mean(answers["msp"].index == drawn(case.test, limit).labels))
         unknown = {
             kind: [scores.ask_all(case.net, drawn(images, limit), group, PRECISION)[0] for images in sets.values()]
             for kind, sets in case.unknown.items()
@@ -181,10 +192,10 @@ def size(score: Score) -> int:
     return sum(buffer.numel() * buffer.element_size() for buffer in score.buffers())
 
 
-def chosen(case: Case, names: list[str]) -> str:
+def chosen(case: Case, names: list[str], limits: Limits) -> str:
     """The choice of `--score auto` among these scores."""
     candidates = scores.get_all(names, {})
-    options: dict[str, Any] = {"images": scores.LIMIT, "seed": 0, "precision": PRECISION, "progress": False}
+    options: dict[str, Any] = {"images": limits.fit, "seed": 0, "precision": PRECISION, "progress": False}
     return choose(case.net, case.train, case.held_out, {}, candidates, **options)[1].score
 
 
@@ -221,14 +232,14 @@ def replaced(text: str, name: str, lines: list[str]) -> str:
     return f"{before}{begin}\n\n" + "\n".join(lines) + f"\n\n{end}{rest.partition(end)[2]}"
 
 
-def main(root: Path, weights: Path, work: Path, wanted: list[str]) -> None:
+def main(root: Path, weights: Path, work: Path, wanted: list[str], limits: Limits) -> None:
     os.environ.setdefault("MACS_CACHE", str(work / "cache"))
     for name in wanted or CASES:
         with keeping(True):
             case = CASES[name](root, weights, work)
-            lines, left_out, accuracy = measured(case)
+            lines, left_out, accuracy = measured(case, limits)
             before = [candidate for candidate in candidate_names() if candidate not in NEWER]
-            choices = {"before": chosen(case, before), "now": chosen(case, candidate_names())}
+            choices = {"before": chosen(case, before, limits), "now": chosen(case, candidate_names(), limits)}
         out = [*table(lines), "", f"Accuracy {100 * accuracy:.1f}%. {sentence(lines, choices)}"]
         out += [f"Left out: `{score}`. {reason}" for score, reason in left_out.items()]
         (work / f"{name}.json").write_text(
@@ -239,4 +250,11 @@ def main(root: Path, weights: Path, work: Path, wanted: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("data", "weights", "work"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("cases", nargs="*")
+    for name, usual in (("images", 0), ("fit", scores.LIMIT), ("slow", 500)):
+        parser.add_argument(f"--{name}", type=int, default=usual)
+    given = parser.parse_args()
+    main(given.data, given.weights, given.work, given.cases, Limits(given.images, given.fit, given.slow))

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from macs import data, nets
+from macs.core.cache import keeping
 from macs.data import ImageSet
 from macs.detector import Detector, Verdicts
 from macs.detector.runtime import Runtime
@@ -20,7 +21,7 @@ from macs.detector.score_selection import candidate_names
 from macs.scores import get, know
 
 OOD = ("svhn", "textures", "places365", "cifar100")
-OOD_IMAGES, FIT_IMAGES, INT8_IMAGES = 250, 2000, 1000
+OOD_IMAGES, FIT_IMAGES, INT8_IMAGES = 250, 2000, 500
 NEAR = 1e-4  # of a confidence, or of their spread where a confidence is near 0
 
 
@@ -73,4 +74,5 @@ def main(root: Path, checkpoint: Path, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    with keeping(True):
+        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
