@@ -8,7 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from macs import nets, scores
@@ -25,8 +27,10 @@ from macs.detector.calibration import Calibration, calibrate, share_to_keep
 from macs.detector.metadata import wrong_names
 from macs.detector.p_values import PValues
 from macs.detector.score_selection import AUTO, Choice, candidate_names, choose
-from macs.inference import inference, outputs_of
-from macs.predictions import Predictions
+from macs.evaluation.softmax import ScaledSoftmax
+from macs.inference import Outputs, inference, outputs_of
+from macs.metrics import Reliability, fit_temperature
+from macs.predictions import Predictions, joined
 from macs.scores import Score
 
 if TYPE_CHECKING:
@@ -86,7 +90,7 @@ class Detector(BaseDetector):
         Names of the classes; by default those of the calibration images or, if they have none, numbers.
     recipe
         Record of the network's training, if there is one.
-    preparation, calibration, p_values, choice
+    preparation, calibration, p_values, choice, temperature
         Results of `calibrate` and `fit`, as a detector file holds them.
 
     Examples
@@ -108,6 +112,7 @@ class Detector(BaseDetector):
     calibration: Calibration | None
     p_values: PValues | None  # with the confidences of the calibration images
     choice: Choice | None  # how the score was chosen, if macs chose it
+    temperature: float | None  # of the class probabilities; None without labelled calibration images
 
     def __init__(
         self,
@@ -119,6 +124,7 @@ class Detector(BaseDetector):
         calibration: Calibration | None = None,
         p_values: PValues | None = None,
         choice: Choice | None = None,
+        temperature: float | None = None,
     ) -> None:
         nets.require_net(net)
         score = Auto() if isinstance(score, str) and score == AUTO else scores.get(score)
@@ -131,6 +137,7 @@ class Detector(BaseDetector):
         self.score = scores.ready(score, net) if score.fitted else score
         self.classes, self.recipe, self.preparation = classes, recipe, preparation
         self.calibration, self.p_values, self.choice = calibration, p_values, choice
+        self.temperature = temperature
         self._auto = score if isinstance(score, Auto) else None  # kept, so that another `fit` chooses again
         self._fitting: Fitting | None = None
         self._trained_on = ("", "")  # name and hash of the images that the score is fitted to
@@ -323,7 +330,7 @@ class Detector(BaseDetector):
             others = None if check is None else self._images(check, "images to check on")
         ready, validation = self._ready(validation, progress)
         classes = ready._class_names(validation)
-        predictions = ready.ask(validation, progress)
+        predictions, temperature = ready._asked_and_scaled(validation, progress)
         p_values = PValues.of(predictions, len(classes), per_class)
         record = calibrate(
             predictions.confidence,
@@ -339,6 +346,7 @@ class Detector(BaseDetector):
         warn_of_guessing(record.accuracy, len(classes), validation.name)
         preparation = nets.preparation_for(self.net, validation)
         done = replace(ready, classes=classes, preparation=preparation, calibration=record, p_values=p_values)
+        done.temperature = temperature  # the verdicts below do not depend on it
         if others is not None:
             verdicts = done.predict(others, progress=progress)
             record = record.checked(verdicts.index, ~verdicts.is_ood)
@@ -404,6 +412,61 @@ class Detector(BaseDetector):
         done = replace(self, score=score, calibration=None, p_values=None, choice=choice)
         done._trained_on = ("", "") if train is None else (train.name, self._hash(train))
         return done
+
+    def _asked_and_scaled(self, images: ImageSet, progress: bool) -> tuple[Predictions, float | None]:
+        """Predictions, and the temperature of the class probabilities if the images have labels, from one pass."""
+        logits = []
+        features = self.score.reads == "features"
+
+        def answered(outputs: Outputs) -> Predictions:
+            logits.append(outputs.logits.cpu())
+            return scores.answer(self.score, outputs)
+
+        passed = outputs_of(self.net, images, features=features, precision=PRECISION, progress=progress)
+        predictions = joined(map(answered, passed)).checked(images.name)
+        if images.labels is None:
+            return predictions, None
+        return predictions, fit_temperature(torch.cat(logits).numpy(), images.labels)
+
+    def probabilities(self, images: Images, *, progress: bool = False) -> NDArray[np.float32]:
+        """Return the probability of each class for each image, which the verdict does not depend on.
+
+        It is softmax(logits / T). The calibration found the temperature T that fits its labelled images best, so that
+        of the predictions with a probability of 0.8 about 80% are right on ID images. Of unknown images it says
+        nothing. Without labels, or if all predictions on them were right, T is 1.
+
+        Parameters
+        ----------
+        images
+            Images in any form that `predict` takes.
+        progress
+            Show a progress bar.
+
+        Returns
+        -------
+        numpy.ndarray
+            Probabilities, N x K, whose columns are `classes`.
+
+        Examples
+        --------
+        >>> import macs
+        >>> net = macs.nets.build("wrn-10-1", classes=8)
+        >>> detector = macs.Detector(net).calibrate(macs.data.load("digits", "val"))
+        >>> detector.probabilities(macs.data.load("digits", "test")).shape
+        (288, 8)
+        """
+        self.calibrated  # noqa: B018 - an error if there is no calibration yet
+        parts = [
+            (outputs.logits / (self.temperature or 1.0)).softmax(dim=1).cpu().numpy()
+            for each in self._sets(images)[0]
+            for outputs in outputs_of(self.net, each, precision=PRECISION, progress=progress)
+        ]
+        return np.concatenate(parts)
+
+    def reliability(self, test: ImageSet, progress: bool = False) -> Reliability | None:
+        softmax = ScaledSoftmax(self.temperature, "the calibration images" if self.temperature else "")
+        answers, _ = scores.ask_all(self.net, test, softmax.scores, PRECISION, progress)
+        return softmax.reliability(answers, test)
 
     @contextmanager
     def asking(self) -> Iterator[Ask]:

@@ -55,7 +55,7 @@ class Inspection:
             "sha256": self.sha256,
             "precision": self.precision,
             **{key: values[key] for key in ("format", "version", "macs", "net", "classes", "preparation")},
-            **{key: values[key] for key in ("score", "settings", "calibration", "recipe")},
+            **{key: values[key] for key in ("score", "settings", "calibration", "temperature", "recipe")},
             "resolution": self.resolution,
             **{key: [asdict(port) for port in value] for key, value in ports.items()},
         }
@@ -74,6 +74,7 @@ class Inspection:
             "normalised": f"inside the network, by mean {mean} and std {std}",
             "score": f"{metadata.score} ({settings})" if settings else metadata.score,
             "p-values": self._p_values(),
+            "probabilities": f"softmax(logits / T), T = {metadata.temperature or 1:.4g}",
         }
         if self.inputs:
             lines["inputs"] = "; ".join(map(str, self.inputs))

@@ -18,6 +18,7 @@ from macs.data.preparation import Preparation
 from macs.detector.calibration import Calibration, Threshold, rank
 from macs.detector.p_values import MOST
 from macs.detector.score_selection import Choice
+from macs.metrics.reliability import HIGHEST, LOWEST
 
 FORMAT, VERSION = "macs-detector", 4
 MOST_IMAGES = 2**53
@@ -39,6 +40,7 @@ class DetectorMetadata:
     settings: dict[str, Any] = field(default_factory=dict)  # of the score
     choice: Choice | None = None  # how the score was chosen, if macs chose it
     config: dict[str, Any] | None = None  # of a network that its name alone does not build
+    temperature: float | None = None  # of the class probabilities
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "preparation": self.preparation.as_dict()}
@@ -102,6 +104,8 @@ def _complaints(metadata: DetectorMetadata) -> Iterator[str]:
         yield "the numbers of confidences kept for p-values are not those of the thresholds"
     if len(record.checks) > len(groups) or not all(check.images > 0 for check in record.checks):
         yield "the checks are not those of the thresholds"
+    if metadata.temperature is not None and not LOWEST / 2 <= metadata.temperature <= 2 * HIGHEST:
+        yield f"the temperature is {metadata.temperature}, which no calibration finds"
 
 
 def _complaints_about(threshold: Threshold, keep: float) -> Iterator[str]:

@@ -76,6 +76,7 @@ def metadata_of(detector: "Detector") -> DetectorMetadata:
         recipe=None if detector.recipe is None else dict(detector.recipe),
         choice=detector.choice,
         config=detector.net.config if isinstance(detector.net, nets.Net) else None,
+        temperature=detector.temperature,
     )
 
 
@@ -129,7 +130,8 @@ class DetectorFile(NamedTuple):
             raise MacsError(f"{path} names {len(classes)} classes, but its network has {outputs}; save it again.")
         filled = _filled(unfitted, learnt, network, metadata.preparation.size, path)
         record, choice = metadata.calibration, metadata.choice
-        return Detector(network, filled, classes, metadata.recipe, metadata.preparation, record, p_values, choice)
+        fitted = (metadata.preparation, record, p_values, choice, metadata.temperature)
+        return Detector(network, filled, classes, metadata.recipe, *fitted)
 
 
 def _p_values(metadata: DetectorMetadata, confidences: "Tensor | None", path: str | Path) -> PValues:

@@ -41,6 +41,7 @@ def evaluation_tables(evaluation: "Evaluation", metrics: Sequence[str] | None = 
     return Group(
         f"ID accuracy {percent(evaluation.accuracy)}% (draws: {percent(accuracy[0])} ± {percent(accuracy[1])})",
         *selective_line(evaluation),
+        *([] if evaluation.reliability is None else [escape(str(evaluation.reliability))]),
         full,
         draws,
         *conventions(columns),
@@ -91,6 +92,7 @@ def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> R
     sizes = ", ".join(f"{result.name} {result.images:,}" for result in best.sets)
     return Group(
         escape(f"{best.images:,} ID images of {best.id}, accuracy {percent(best.accuracy)}%; OOD images: {sizes}"),
+        *([] if best.reliability is None else [escape(str(best.reliability))]),
         means,
         *tables,
         *notes,

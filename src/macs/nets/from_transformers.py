@@ -67,7 +67,7 @@ class TransformersNet(LibraryNet):
 
     @classmethod
     def pretrained(cls, model: str, size: int | None) -> State:
-        with downloading(f"hf/{model}", "weights"), _quiet() as transformers:
+        with downloading(f"hf/{model}", "weights"), quiet() as transformers:
             state: State = transformers.AutoModelForImageClassification.from_pretrained(
                 model, trust_remote_code=False
             ).state_dict()
@@ -79,7 +79,7 @@ class TransformersNet(LibraryNet):
         config, head = copy.deepcopy(ours.config), f"{self.head_name}.weight"
         if head in state:
             config.num_labels = len(state[head])
-        with building(self.name), _quiet():
+        with building(self.name), quiet():
             loaded, info = type(ours).from_pretrained(
                 None, config=config, state_dict=dict(state), ignore_mismatched_sizes=True, output_loading_info=True
             )
@@ -93,7 +93,7 @@ def _transformers() -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[Any]:
+def quiet() -> Iterator[Any]:
     """transformers without its progress bars and reports; `load` says what matters in one sentence."""
     transformers = _transformers()
     logging = transformers.utils.logging

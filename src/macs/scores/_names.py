@@ -14,6 +14,11 @@ def available() -> list[str]:
     return score.available()
 
 
+def of_trained() -> list[str]:
+    """The names of all single scores but those that are for zero-shot classifiers alone."""
+    return [name for name in available() if not score[name].zero_shot]
+
+
 def get(name: str | Score | type[Score], **settings: Any) -> Score:
     """A new score by its name, with settings; a `Score` is returned as it is.
 
