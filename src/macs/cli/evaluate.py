@@ -225,10 +225,10 @@ def _in_full(named: list[str]) -> list[str]:
     """The names of scores with "all" spelt out: every score but those that need a gradient per image."""
     from macs import scores
 
-    slow = [name for name in scores.of_trained() if scores.get(name).reads == "pixels" and name not in named]
+    slow = [name for name in scores.available() if scores.get(name).reads == "pixels" and name not in named]
     if "all" in named and slow:
         tell(f"all leaves out {', '.join(slow)}, since a gradient per image takes long; name what you want beside all.")
-    quick = [name for name in scores.of_trained() if name not in slow]
+    quick = [name for name in scores.available() if name not in slow]
     return [name for entry in named for name in (quick if entry == "all" else [entry])]
 
 

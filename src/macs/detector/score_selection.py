@@ -114,7 +114,7 @@ def candidate_names() -> list[str]:
     """Every single score that a detector can hold, and a few sums."""
     from macs import scores
 
-    return [name for name in scores.of_trained() if scores.get(name).reads != "pixels"] + list(SUMS)
+    return [name for name in scores.available() if scores.get(name).reads != "pixels"] + list(SUMS)
 
 
 def choose(

@@ -17,7 +17,7 @@ from macs.evaluation.protocol import Protocol, check_fit_images
 from macs.evaluation.results import Evaluation, Ranking
 from macs.evaluation.softmax import fit_softmax
 from macs.metrics import FprRule
-from macs.scores import LIMIT, Combined, Score, Train, ask_all, fit_all, get, of_trained
+from macs.scores import LIMIT, Combined, Score, Train, ask_all, available, fit_all, get
 
 
 def evaluate(
@@ -118,7 +118,7 @@ def evaluate_scores(
     check_sets(test, ood)
     test = nets.prepared_for(net, test)
     ood = {name: nets.prepared_for(net, images, like=test) for name, images in ood.items()}
-    wanted = scores if isinstance(scores, Mapping) else by_name(scores or of_trained())
+    wanted = scores if isinstance(scores, Mapping) else by_name(scores or available())
     fit = fit_all(
         wanted, net, test, train, held_out, limit=fit_images, seed=protocol.seed, precision=precision, progress=progress
     )

@@ -9,14 +9,9 @@ from macs.scores._score import Score, blamed, registered_name, score
 from macs.scores.combined import PLUS, Combined
 
 
-def available() -> list[str]:
-    """The names of all single scores."""
-    return score.available()
-
-
-def of_trained() -> list[str]:
-    """The names of all single scores but those that are for zero-shot classifiers alone."""
-    return [name for name in available() if not score[name].zero_shot]
+def available(zero_shot: bool = False) -> list[str]:
+    """The names of all single scores for trained classifiers, or of those for zero-shot classifiers alone."""
+    return [name for name in score.available() if score[name].zero_shot == zero_shot]
 
 
 def get(name: str | Score | type[Score], **settings: Any) -> Score:

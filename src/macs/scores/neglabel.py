@@ -65,7 +65,8 @@ class NegLabel(Score):
         known = (SCALE * outputs.logits).logsumexp(dim=1, keepdim=True)
         cosines = outputs.features @ self.negatives.T
         unknown = (SCALE * cosines).unflatten(1, (self.groups, -1)).logsumexp(dim=2)
-        return (known - unknown).sigmoid().mean(dim=1)
+        confidences: Tensor = (known - unknown).sigmoid().mean(dim=1)
+        return confidences
 
     def _listed(self, name: str) -> list[str]:
         """The words and phrases of one of WordNet's index files, whose licence stands in indented lines."""
