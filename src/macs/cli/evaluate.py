@@ -14,7 +14,6 @@ from macs.cli._app import (
     Settings,
     Several,
     Whole,
-    app,
     show,
 )
 from macs.cli._detectors import (
@@ -26,7 +25,6 @@ from macs.cli._detectors import (
     spec_in,
 )
 from macs.core.cache import keeping
-from macs.core.console import tell
 from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 FIT_IMAGES = 10_000
 
 
-@app.command
 def evaluate(
     run: Path | None = None,
     /,
@@ -169,7 +166,7 @@ def evaluate(
     from macs.training.checks import warn_of_familiar_sets
 
     named = [trained.score] if score is None else score
-    scorers = scores.get_all(_in_full(named), settings or {})  # report a wrong name before anything slow
+    scorers = scores.get_all(named, settings or {})  # report a wrong name before anything slow
     network = trained.network_for(test)
     outliers = None if public is not None else trained.outliers(data)
     known = _familiar(sets, trained.spec)
@@ -185,7 +182,7 @@ def evaluate(
             train=lambda: (
                 public.load("train", root=data, preparation=trained.preparation)
                 if public is not None
-                else _training_images(trained, data)
+                else trained.images_to_fit(data)
             ),
             held_out=None if public else lambda: trained.held_out_images(data),
             fit_images=fit_images,
@@ -206,7 +203,7 @@ def evaluate(
 def _public(
     benchmark: str | None, ood: list[str] | None, id: str | None, export_csv: Path | None
 ) -> "Benchmark | None":
-    """The public benchmark that is asked for, if one is; an error if what is asked for contradicts itself."""
+    """Return the public benchmark that is asked for, if one is; raise if what is asked for contradicts itself."""
     from macs.evaluation import benchmarks
 
     public = None if benchmark is None else benchmarks.get(benchmark)
@@ -221,17 +218,6 @@ def _public(
     return public
 
 
-def _in_full(named: list[str]) -> list[str]:
-    """The names of scores with "all" spelt out: every score but those that need a gradient per image."""
-    from macs import scores
-
-    slow = [name for name in scores.available() if scores.get(name).reads == "pixels" and name not in named]
-    if "all" in named and slow:
-        tell(f"all leaves out {', '.join(slow)}, since a gradient per image takes long; name what you want beside all.")
-    quick = [name for name in scores.available() if name not in slow]
-    return [name for entry in named for name in (quick if entry == "all" else [entry])]
-
-
 def _familiar(sets: "dict[str, ImageSet]", spec: "TrainingSpec | None") -> set[str]:
     """The names of the OOD sets that hold outliers of the training, each with a warning."""
     from macs.data.compatibility import warn_of_trained_outliers
@@ -240,7 +226,7 @@ def _familiar(sets: "dict[str, ImageSet]", spec: "TrainingSpec | None") -> set[s
 
 
 def _described(trained: "TrainedNetwork") -> dict[str, Any]:
-    """What the leaderboard's columns say of a network; without a run, that it was trained with cross-entropy alone."""
+    """Return what the leaderboard's columns say of a network; without a run, that it was trained with cross-entropy."""
     spec = trained.spec
     if spec is None:
         return {"training": "CrossEntropy", "arch": trained.net}
@@ -251,12 +237,3 @@ def _described(trained: "TrainedNetwork") -> dict[str, Any]:
         "outliers": spec.outliers is not None,
         "description": f"{epochs} epoch{'s' * (epochs != 1)}, seed {spec.recipe.seed}",
     }
-
-
-def _training_images(trained: "TrainedNetwork", data: Path | None) -> "ImageSet":
-    """The training images of the ID set; another set without splits is the test set, to which no score is fitted."""
-    from macs.data.loading import Place
-
-    if Place(trained.id).undivided and not trained.divided:
-        raise MacsError(f"{trained.id} is not divided into train and test; put its images into two such folders.")
-    return trained.images("train", data)

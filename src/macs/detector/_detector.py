@@ -414,7 +414,7 @@ class Detector(BaseDetector):
         return done
 
     def _asked_and_scaled(self, images: ImageSet, progress: bool) -> tuple[Predictions, float | None]:
-        """Predictions, and the temperature of the class probabilities if the images have labels, from one pass."""
+        """Return predictions and, if the images have labels, the temperature of class probabilities, from one pass."""
         logits = []
         features = self.score.reads == "features"
 

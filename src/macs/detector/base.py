@@ -206,7 +206,7 @@ class BaseDetector:
         return result
 
     def reliability(self, test: ImageSet, progress: bool = False) -> Reliability | None:
-        """How honest the class probabilities are on ID test images; None where only verdicts are known."""
+        """Measure how honest the class probabilities are on ID test images; None where only verdicts are known."""
         return None
 
     def check_fit(self, test: ImageSet, ood: Mapping[str, ImageSet]) -> None:

@@ -32,7 +32,7 @@ class ScaledSoftmax:
         return plain if self.temperature is None else {**plain, SCALED: MCM(self.temperature)}
 
     def reliability(self, answers: Mapping[str, Predictions], test: ImageSet) -> Reliability | None:
-        """The ECE on the ID test images, from what these scores answered; None if one of them failed."""
+        """Compute the ECE on the ID test images, from what these scores answered; None if one of them failed."""
         if not all(name in answers for name in self.scores):
             return None
         errors = [
@@ -45,7 +45,7 @@ class ScaledSoftmax:
 def fit_softmax(
     net: nn.Module, test: ImageSet, held_out: Train, seed: int, precision: str, progress: bool
 ) -> ScaledSoftmax:
-    """The temperature that fits labelled ID images which the network was not trained on, if there are some."""
+    """Find the temperature that fits labelled ID images which the network was not trained on, if there are some."""
     try:
         images = held_out() if callable(held_out) else held_out
     except MacsError:

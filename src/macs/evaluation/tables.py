@@ -103,7 +103,7 @@ def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> R
 
 
 def benchmark_tables(result: "BenchmarkResult", metrics: Sequence[str] | None = None) -> RenderableType:
-    """All sets and the means of their groups, in the published order; then the groups beside the published values."""
+    """Show all sets and the means of their groups, in the published order; then these beside the published values."""
     benchmark, first = result.benchmark, result.ranking.evaluations[0]
     columns = shown(metrics or benchmark.metrics)
     if len(result.ranking.evaluations) == 1:
@@ -123,7 +123,7 @@ def benchmark_tables(result: "BenchmarkResult", metrics: Sequence[str] | None = 
 
 
 def _one_score(result: "BenchmarkResult", columns: Sequence[Metric]) -> Table:
-    """One row per set and per group, one column per metric."""
+    """Make one row per set and per group, one column per metric."""
     (evaluation,) = result.ranking.evaluations
     table = _table(f"{result.benchmark.name}, score {evaluation.score}: full sets", columns)
     by_name = {on_set.name: on_set for on_set in evaluation.sets}
@@ -139,7 +139,7 @@ def _one_score(result: "BenchmarkResult", columns: Sequence[Metric]) -> Table:
 
 
 def _all_scores(result: "BenchmarkResult", metric: Metric) -> Table:
-    """One row per score, one column per set and per group."""
+    """Make one row per score, one column per set and per group."""
     groups = result.benchmark.groups
     headings = (heading for group, names in groups.items() for heading in (*names, f"{group} mean"))
     table = _score_table(f"{result.benchmark.name}, full sets: {metric.label} {metric.arrow}", map(escape, headings))
@@ -155,7 +155,7 @@ def _all_scores(result: "BenchmarkResult", metric: Metric) -> Table:
 
 
 def published_table(result: "BenchmarkResult") -> RenderableType:
-    """The mean AUROC of each group: ours and the published one in separate columns, in the published order."""
+    """Show the mean AUROC of each group: ours and the published one in separate columns, in the published order."""
     benchmark = result.benchmark
     groups, published = benchmark.groups, benchmark.published
     table = Table(title="Mean AUROC, computed here and published elsewhere", title_justify="left")

@@ -85,7 +85,7 @@ def expected_calibration_error(correct: Any, probabilities: Any, bins: int = BIN
 
 
 def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float | None:
-    """The temperature T that minimises the cross-entropy of logits / T; None if every prediction is right."""
+    """Find the temperature T that minimises the cross-entropy of logits / T; None if every prediction is right."""
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp
 

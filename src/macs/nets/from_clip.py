@@ -79,7 +79,7 @@ class ClipNet(LibraryNet):
         return {f"vision.{name}": tensor for name, tensor in vision.state_dict().items()}
 
     def vectors_of(self, texts: Sequence[str]) -> Iterator[Tensor]:
-        """Unit vectors of texts by CLIP's text model, which is loaded for this, some texts at a time."""
+        """Yield unit vectors of texts by CLIP's text model, which is loaded for this, some texts at a time."""
         model = self.name.partition("/")[2]
         with downloading(self.name, "text model"), quiet() as transformers:
             tokenizer = transformers.AutoTokenizer.from_pretrained(model)

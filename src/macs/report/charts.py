@@ -133,7 +133,7 @@ def roc(thresholds: Thresholds, styles: Sequence[str], evaluation: Evaluation) -
 
 
 def selective(evaluation: Evaluation, curve: RiskCoverage) -> Chart:
-    """The error rate among the most confident known images, against their share; at 100% it is that of all."""
+    """Draw the error rate among the most confident known images, against their share; at 100% it is that of all."""
     points = curve.at(CURVE)
     axis = Axis.around(0, max(*points["risk"], 1e-3))
     line = Curve(evaluation.id, "known", path(points["coverage"], axis.at(points["risk"])))

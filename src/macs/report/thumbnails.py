@@ -25,13 +25,13 @@ class Thumbnail:
 
 
 def most_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Thumbnail]:
-    """The unknown images that the network is most confident about."""
+    """Return the unknown images that the network is most confident about."""
     order = np.argsort(-judged.confidence, kind="stable")[:count]
     return [_thumbnail(judged, classes, int(i), False) for i in order]
 
 
 def least_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Thumbnail]:
-    """The known images that the network is least confident about."""
+    """Return the known images that the network is least confident about."""
     order = np.argsort(judged.confidence, kind="stable")[:count]
     labels = judged.images.labels
     return [_thumbnail(judged, classes, int(i), labels is not None and labels[i] == judged.index[i]) for i in order]
@@ -50,7 +50,7 @@ def _thumbnail(judged: Judged, classes: Sequence[str], i: int, right: bool) -> T
 
 
 def png_uri(pixels: NDArray[np.uint8]) -> str:
-    """An image as a data URI."""
+    """Return an image as a data URI."""
     image = Image.fromarray(pixels)
     if max(image.size) > EDGE:
         image = image.resize((EDGE, EDGE), Image.Resampling.BOX)

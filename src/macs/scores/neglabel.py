@@ -69,7 +69,7 @@ class NegLabel(Score):
         return confidences
 
     def _listed(self, name: str) -> list[str]:
-        """The words and phrases of one of WordNet's index files, whose licence stands in indented lines."""
+        """Return the words and phrases of one of WordNet's index files, whose licence stands in indented lines."""
         folder: Path = user_path(self.words)
         advice = "install WordNet (Debian: wordnet-base), or name its folder with --score.words"
         lines = input_file(folder / name, "word list", advice).read_text(encoding="utf-8").splitlines()

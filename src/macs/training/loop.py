@@ -23,11 +23,11 @@ from macs.data.batches import steps_per_epoch
 from macs.data.compatibility import warn_of_guessing
 from macs.methods import Method
 from macs.training.checkpointing import Checkpointer
-from macs.training.checks import check_fitness, divergence, validation_on
+from macs.training.checks import check_compatibility, divergence, validation_on
 from macs.training.distributed import all_present, average_norms, connect, share_start, shared_norms
 from macs.training.optimisation import Optimisation
 from macs.training.progress import Tally, TrainingProgress
-from macs.training.recipe import PRETRAINING, Recipe, resolved
+from macs.training.recipe import FROM_LIBRARY, PRETRAINING, Recipe, resolved
 from macs.training.runs import Epoch, RunFolder
 from macs.training.sources import NOTHING, Held, Training, load_training
 from macs.training.spec import TrainingSpec
@@ -89,7 +89,7 @@ def pretrain(
     """
     if method == "msp":
         recipe = replace(recipe, options={})  # whatever the recipe was made for
-    training = Training.of(net, train, None, _built(method, recipe), recipe, validation)
+    training = Training(net, train, None, _built(method, recipe), recipe, validation)
     return _train(training, run, resume, progress, on_epoch)
 
 
@@ -120,7 +120,7 @@ def finetune(
     method
         Name of a method, or a `Method`, which has its own settings; else the recipe's options are its settings.
     recipe
-        The hyper-parameters.
+        The hyper-parameters; by default `Recipe()`, the paper's or, for a network of another library, `FROM_LIBRARY`.
     validation
         ID images on which the accuracy is measured after each epoch.
     validation_outliers
@@ -144,13 +144,13 @@ def finetune(
     >>> len(macs.finetune(net, train, outliers, method="macs", recipe=recipe, progress=False))
     1
     """
-    recipe = recipe or Recipe()
-    training = Training.of(net, train, outliers, _built(method, recipe), recipe, validation, validation_outliers)
+    recipe = recipe or (FROM_LIBRARY if isinstance(net, nets.LibraryNet) else Recipe())
+    training = Training(net, train, outliers, _built(method, recipe), recipe, validation, validation_outliers)
     return _train(training, run, resume, progress, on_epoch)
 
 
 def _built(method: str | Method, recipe: Recipe) -> Method:
-    """The method of that name with the recipe's options as its settings, or the method that is given."""
+    """Return the method of that name with the recipe's options as its settings, or the method that is given."""
     if isinstance(method, str):
         return methods.build(*resolved(method, recipe.options))
     if not isinstance(method, Method):
@@ -202,7 +202,7 @@ def _train(
     """Check a training, claim its run folder, and train its network in place."""
     net, recipe, method = training.net, training.recipe, training.method
     train, outliers = training.train, training.outliers
-    check_fitness(net, train, outliers, recipe, method)
+    check_compatibility(net, train, outliers, recipe, method)
     optimisation = Optimisation.of(net, recipe, train.size)
     validation = validation_on(training.validation, training.validation_outliers, train, method)
     recipe.check_validation(validation is not None)
@@ -227,7 +227,7 @@ def _train(
         method = processes.by_first(lambda: prepared)
         checkpointer.save(method)
 
-    steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
+    steps = steps_per_epoch(len(train), recipe.batch_in, recipe.epoch_size)
     bar = TrainingProgress(methods.name_of(method), recipe.epochs, steps, progress and processes.first)
     with (
         bar,

@@ -40,7 +40,7 @@ LEADERBOARD_COLUMNS = (
 
 
 def csv_path(path: str | Path) -> Path:
-    """A path to write a table to, checked before the work."""
+    """Return a path to write a table to, checked before the work."""
     if Path(path).suffix != ".csv":
         raise MacsError(f"Cannot write the leaderboard's columns to {path}: the name must end in .csv.")
     return output_file(path)
@@ -71,7 +71,7 @@ class Benchmark:
     names: Mapping[str, str] = field(default_factory=dict)  # our score -> its published name, where they differ
 
     def published_name(self, score: str) -> str:
-        """The published name of one of our scores; the score's own name if nothing was published for it."""
+        """Return the published name of one of our scores; the score's own name if nothing was published for it."""
         by_letters = {method.lower(): method for method in self.published}
         return self.names.get(score) or by_letters.get(score.lower(), score)
 

@@ -67,7 +67,7 @@ POSTPROCESSORS = {
 
 
 def published(id: str) -> dict[str, dict[str, float]]:
-    """The published AUROC of each method for near and far sets, in the leaderboard's order."""
+    """Return the published AUROC of each method for near and far sets, in the leaderboard's order."""
     heading, *rows = PUBLISHED.strip().splitlines()
     place = 1 + 2 * heading.split().index(id)
     found = {cells[0]: cells[place : place + 2] for cells in map(str.split, rows)}
