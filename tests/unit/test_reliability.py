@@ -72,7 +72,7 @@ def dots() -> nn.Module:
     nn.init.normal_(net.fc.weight, std=30)
     with torch.no_grad():
         grey = net(torch.full((1, 3, 16, 16), 0.5))[0]
-        net.fc.bias -= grey
+        net.fc.bias.sub_(grey)
     return net
 
 

@@ -17,6 +17,7 @@ from macs.detector import Detector
 from macs.detector.score_selection import candidate_names
 from macs.nets.from_clip import ClipNet
 from macs.scores import know
+from small_clip import write_clip
 from tiny import noise, stripes
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -28,20 +29,7 @@ INDEX = {"index.noun": ["apple", "sea_horse", "zebra", "cloud"], "index.adj": ["
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clip") / "hub"
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    letters = [chr(i) for i in range(33, 127)]
-    vocabulary = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
-    texts = {"vocab_size": len(vocabulary), "max_position_embeddings": 40, "bos_token_id": 188, "eos_token_id": 189}
-    images = {"image_size": SIZE, "patch_size": 8}
-    projected = {"projection_dim": 24}
-    torch.manual_seed(0)
-    both = {"text_config": {**shape, **texts, **projected}, "vision_config": {**shape, **images, **projected}}
-    config = transformers.CLIPConfig(**both, **projected)
-    transformers.CLIPModel(config).save_pretrained(folder)
-    numbers = {token: number for number, token in enumerate(vocabulary)}
-    transformers.CLIPTokenizer(vocab=numbers, merges=[]).save_pretrained(folder)
-    square = {"height": SIZE, "width": SIZE}
-    transformers.CLIPImageProcessor(size={"shortest_edge": 36}, crop_size=square).save_pretrained(folder)
+    write_clip(folder, SIZE)
     (folder / "words").mkdir()
     for name, words in INDEX.items():
         lines = ["  1 A licence stands here.", *(f"{word} n 1 0 1 0 00000001" for word in words)]
