@@ -23,7 +23,7 @@ from macs.nets import net
 from macs.nets._library import PRETRAINED, LibraryNet, State, building, downloading, library
 from macs.nets._names import build, library_of
 from macs.nets._weights import remember_origin
-from macs.nets.from_transformers import UNUSED, TransformersNet, quiet
+from macs.nets.from_transformers import UNUSED, preparation_in, quiet
 
 PROMPTS = ("a photo of a {}.",)
 TEXTS = 256  # that pass through the text model at a time
@@ -70,7 +70,7 @@ class ClipNet(LibraryNet):
 
     @classmethod
     def usual_preparation(cls, model: str) -> Preparation:
-        return TransformersNet.usual_preparation(model)
+        return preparation_in("clip", model)
 
     @classmethod
     def pretrained(cls, model: str, size: int | None) -> State:

@@ -61,9 +61,7 @@ class TransformersNet(LibraryNet):
 
     @classmethod
     def usual_preparation(cls, model: str) -> Preparation:
-        with downloading(f"hf/{model}", "preparation"):
-            values = _transformers().AutoImageProcessor.from_pretrained(model, trust_remote_code=False).to_dict()
-        return _preparation(f"hf/{model}", values)
+        return preparation_in("hf", model)
 
     @classmethod
     def pretrained(cls, model: str, size: int | None) -> State:
@@ -86,6 +84,14 @@ class TransformersNet(LibraryNet):
         result = {key: value for key, value in loaded.state_dict().items() if key not in info["missing_keys"]}
         others = (*info["unexpected_keys"], *(key for key, *_ in info["mismatched_keys"]))
         return result | {key: state[key] for key in others if key in state}
+
+
+def preparation_in(library_name: str, model: str) -> Preparation:
+    """Return the preparation of a model's own image processor, on the hub or in a folder."""
+    name = f"{library_name}/{model}"
+    with downloading(name, "preparation"):
+        values = _transformers().AutoImageProcessor.from_pretrained(model, trust_remote_code=False).to_dict()
+    return _preparation(name, values)
 
 
 def _transformers() -> Any:
