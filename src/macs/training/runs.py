@@ -257,7 +257,7 @@ class TrainedNetwork:
         return load_apart(self.spec, self.id, split, root, self.preparation)
 
     def images_to_fit(self, root: str | Path | None = None) -> "ImageSet":
-        """The training images of its ID set; another set without splits is a test set, to which no score is fitted."""
+        """Return the training images of its ID set; raise for another set without splits, which is a test set."""
         if Place(self.id).undivided and not self.divided:
             raise MacsError(f"{self.id} is not divided into train and test; put its images into two such folders.")
         return self.images("train", root)
