@@ -56,7 +56,7 @@ COMMANDS = {  # in the order in which a user needs them; a command's file is imp
     "Train": {
         "pretrain": (
             "train:pretrain",
-            "Train a plain classifier from scratch: the starting point of every method, and the baseline MSP.",
+            "Train a classifier from scratch, without outliers: the starting point of every method, and the baseline MSP.",
         ),
         "finetune": ("train:finetune", "Fine-tune a classifier with its own images and auxiliary outliers."),
         "sweep": (

@@ -57,7 +57,7 @@ class Inspection:
             "precision": self.precision,
             **{key: values[key] for key in ("format", "version", "macs", "net", "classes", "preparation")},
             **columns,
-            **{key: values[key] for key in ("score", "settings", "calibration", "recipe")},
+            **{key: values[key] for key in ("score", "settings", "calibration", "temperature", "recipe")},
             "resolution": self.resolution,
             **{key: [asdict(port) for port in value] for key, value in ports.items()},
         }
@@ -72,6 +72,7 @@ class Inspection:
             **self._takes(),
             "score": f"{metadata.score} ({settings})" if settings else metadata.score,
             "p-values": self._p_values(),
+            "probabilities": f"softmax(logits / T), T = {metadata.temperature or 1:.4g}",
         }
         if self.inputs:
             lines["inputs"] = "; ".join(map(str, self.inputs))

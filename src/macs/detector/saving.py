@@ -86,6 +86,7 @@ def metadata_of(detector: "Detector | FeatureDetector") -> DetectorMetadata:
             "preparation": detector.preparation,
             "recipe": None if detector.recipe is None else dict(detector.recipe),
             "config": detector.net.config if isinstance(detector.net, nets.Net) else None,
+            "temperature": detector.temperature,
         }
     return DetectorMetadata(
         format=FORMAT,
@@ -156,7 +157,8 @@ class DetectorFile(NamedTuple):
 
         filled = _filled(unfitted, learnt, black, path, network)
         record, choice = metadata.calibration, metadata.choice
-        return Detector(network, filled, classes, metadata.recipe, preparation, record, p_values, choice)
+        fitted = (preparation, record, p_values, choice, metadata.temperature)
+        return Detector(network, filled, classes, metadata.recipe, *fitted)
 
     def load_features(self, score: "Score | str | None" = None) -> "FeatureDetector":
         """Return the detector of rows; a user's own score must be given."""

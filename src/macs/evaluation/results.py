@@ -8,12 +8,13 @@ import numpy as np
 
 from macs import metrics
 from macs.evaluation.protocol import Protocol
-from macs.metrics import OODMetrics, RiskCoverage, mean_and_error
+from macs.metrics import OODMetrics, Reliability, RiskCoverage, mean_and_error
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 COVERAGES = (0.95, 0.9, 0.8, 0.5)  # shares of the ID images, the most confident ones, whose accuracy is given
+CURVE = 100  # points of the curve of risk against coverage in JSON
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Evaluation(Printable):
     draw_accuracies: list[float]
     sets: list[SetResult]
     selective: RiskCoverage | None = field(default=None, compare=False)  # of the predictions on the ID test images
+    reliability: Reliability | None = field(default=None, compare=False)  # of their class probabilities
 
     @property
     def drawn(self) -> int:
@@ -78,6 +80,7 @@ class Evaluation(Printable):
             "protocol": asdict(self.protocol),
             "id": {"name": self.id, "images": self.images, "accuracy": self.accuracy},
             "selective": self._selective(),
+            "probabilities": None if self.reliability is None else self.reliability.as_dict(),
             "ood": {
                 result.name: {
                     "images": result.images,
@@ -97,7 +100,8 @@ class Evaluation(Printable):
         if self.selective is None:
             return {}
         kept = {f"{share:g}": self.selective.accuracy_at(share) for share in COVERAGES}
-        return {"aurc": self.selective.aurc, "accuracy_at_coverage": kept}
+        curve = self.selective.at(CURVE)
+        return {"aurc": self.selective.aurc, "accuracy_at_coverage": kept, "curve": curve}
 
     def table(self, metrics: Sequence[str] | None = None) -> "RenderableType":
         """Both protocols as tables of these metrics, or of the default ones."""
@@ -134,6 +138,7 @@ class Ranking(Printable):
             "conventions": {"confidence": "higher means ID", **conventions(first)},
             "protocol": asdict(first.protocol),
             "id": first.as_dict()["id"],
+            "probabilities": first.as_dict()["probabilities"],
             "fitted": {"train": self.train, "images": self.train_images, "scores": self.fitted},
             "standardised": {"held_out": self.held_out, "images": self.held_out_images, "scores": self.standardised},
             "fitted_held_out": {

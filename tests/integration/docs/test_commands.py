@@ -55,7 +55,6 @@ INSTEAD = {
     "--provider cuda cpu": "--provider cpu",
     "--checkpoint FILE": "--checkpoint lite0.pth",
     "--ood textures isun lsun-c svhn places365": "--ood textures svhn",
-    "'$MACS_DATA'": "{data}",
     "https://files.example.org/datasets": "{mirror}",
     "file:///media/disk/datasets": "file://{folder}/mirror",
     "/shared/": "{folder}/shared/",

@@ -21,6 +21,7 @@ import macs
 from official import images, write_cifar10, write_cifar100, write_png, write_svhn
 from openood_folder import write_openood
 from shortened import PUBLISHED
+from small_clip import write_clip
 from snippets import ROOT, blocks_of
 from stand_ins import two_classes
 from tiny import noise, save
@@ -130,6 +131,8 @@ def of_hugging_face(folder: Path) -> None:
         transformers.ViTForImageClassification(config).save_pretrained(folder / name)
         size = {"height": 32, "width": 32}
         transformers.ViTImageProcessor(size=size).save_pretrained(folder / name)
+    write_clip(folder / "openai/clip-vit-base-patch32", 32)
+    save(noise(40, 1, size=32), folder / "pets")
     pixels = [Image.fromarray(each) for each in images(20)]
     kind, labels = datasets.ClassLabel(names=["cat", "dog"]), [0, 1] * 10
 
