@@ -46,7 +46,7 @@ GROUPS = {  # the commands in the order in which a user needs them
     "Data": ("data",),
     "Train": ("pretrain", "finetune", "sweep"),
     "Measure": ("evaluate", "report"),
-    "Use": ("calibrate", "predict", "export", "inspect", "serve"),
+    "Use": ("calibrate", "predict", "export", "inspect", "serve", "push"),
     "Paper": ("reproduce",),
     "Options": ("--help", "--version", "--install-completion"),
 }

@@ -84,8 +84,8 @@ def evaluate(
         Measure on the sets of a public benchmark instead, by its own protocol, with --data as the folder of its lists
         and pictures: openood-cifar10, openood-cifar100, openood-imagenet200, openood-imagenet (docs/data.md).
     detector
-        File from `macs calibrate` or `macs export`, instead of a network. If its network or score are your own, name
-        them with --net and --score as module:Class.
+        File from `macs calibrate` or `macs export`, or hf://org/name, instead of a network. If its network or score are
+        your own, name them with --net and --score as module:Class.
     net
         Network of the checkpoint.
     checkpoint

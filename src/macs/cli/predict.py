@@ -50,7 +50,8 @@ def predict(
         Images, folders (with all folders inside), globs in quotes, .npy files of uint8 images N x H x W x 3, WebDataset
         shards (.tar), Parquet files of encoded images, or URLs of any of these but .npy, in a store that fsspec knows.
     detector
-        File from `macs calibrate`, or from `macs export`; the latter runs without torch.
+        File from `macs calibrate`, or from `macs export`; the latter runs without torch. From the Hugging Face hub:
+        hf://org/name, hf://org/name@COMMIT, or hf://org/name/detector.onnx.
     out
         File for the results; its suffix gives the format: .csv, .jsonl, .parquet or .txt. With --engine ray, a folder
         or a URL, for one Parquet file per 500 images.

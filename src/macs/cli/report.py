@@ -10,6 +10,7 @@ from macs.core.cache import keeping
 from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.files import output_file
+from macs.detector.hub import is_address
 
 if TYPE_CHECKING:
     from macs.evaluation import Evaluation
@@ -49,7 +50,8 @@ def report(
     run
         Folder of a finished run.
     detector
-        File from `macs calibrate` or `macs export`, instead of a run; the page shows its own threshold.
+        File from `macs calibrate` or `macs export`, or hf://org/name, instead of a run; the page shows its own
+        threshold.
     ood
         OOD test sets: names from `macs data list`, folders of images, or .npy files
         [default: the catalogue's OOD sets that are on disk; for digits, those that come with it].
@@ -74,7 +76,10 @@ def report(
                 "A model card is written from the record of a run; name the run folder, or leave --card out."
             )
         metadata, open_detector = detector_file(detector, net, score, provider, hardware)
-        target = output_file(out or detector.with_name("report.html"), inputs=[detector, *sets_read])
+        target = output_file(
+            out or ("report.html" if is_address(detector) else detector.with_name("report.html")),
+            inputs=[detector, *sets_read],
+        )
         names = ood if ood is not None else _default_ood_sets(id or "", data)
         test, sets = detector_sets(metadata, id, names, data)
 

@@ -24,6 +24,7 @@ from macs.detector.base import Ask, BaseDetector, Images
 from macs.detector.calibration import Calibration, calibrate, share_to_keep
 from macs.detector.metadata import wrong_names
 from macs.detector.p_values import PValues
+from macs.detector.publishing import OnTheHub
 from macs.detector.score_selection import AUTO, Choice, candidate_names, choose
 from macs.inference import inference, outputs_of
 from macs.predictions import Predictions
@@ -70,7 +71,7 @@ class Fitting(NamedTuple):
 
 
 @dataclass(eq=False, init=False, repr=False)
-class Detector(BaseDetector):
+class Detector(OnTheHub, BaseDetector):
     """A classifier, a score and a threshold, which together decide whether an image is ID or OOD.
 
     `fit` and `calibrate` change the detector and return it, as in scikit-learn; if they fail, it stays as it was.
@@ -469,7 +470,7 @@ class Detector(BaseDetector):
         Parameters
         ----------
         path
-            The file.
+            The file, or its address on the Hugging Face hub, hf://org/name.
         net, score
             A network or a score of your own, as an object or as "module:Class", if the file holds one.
 
