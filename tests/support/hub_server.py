@@ -104,12 +104,12 @@ def handle(request: BaseHTTPRequestHandler, hub: Hub, method: str) -> None:
     return missing(request, "RepoNotFound")
 
 
-def post(request: BaseHTTPRequestHandler, hub: Hub, path: str, body: bytes) -> None:
+def post(request: BaseHTTPRequestHandler, hub: Hub, path: str, body: bytes) -> None:  # noqa: PLR0911 - one per route
     if path == "/api/repos/create":
         asked = json.loads(body)
         repo = f"{asked['organization']}/{asked['name']}"
         if repo in hub.commits:
-            return answer(request, 409, {"error": "You already created this model repo"})
+            return answer(request, 409, {"error": "You already created this model repo", "url": f"{hub.url}/{repo}"})
         hub.commit(repo, {".gitattributes": b""})
         return answer(request, 200, {"url": f"{hub.url}/{repo}"})
     if path == "/api/validate-yaml":

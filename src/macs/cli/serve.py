@@ -46,8 +46,8 @@ def serve(
     Parameters
     ----------
     detector
-        File from `macs export`, or from `macs calibrate`, which is exported first, or hf://org/name. When it changes, or on
-        SIGHUP, it is loaded again while requests go on; a broken one changes nothing.
+        File from `macs export`, or from `macs calibrate`, which is exported first, or hf://org/name. When it changes,
+        or on SIGHUP, it is loaded again while requests go on; a broken one changes nothing.
     host
         Address to listen at; 0.0.0.0 for all of this machine's.
     port

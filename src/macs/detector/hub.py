@@ -117,20 +117,21 @@ def download(address: Address, wanted: Sequence[str] = ()) -> Path:
 def _fetch(address: Address, name: str, size: int | None) -> Path:
     """A file in the cache; its size on the hub is compared with the record before the download."""
     import huggingface_hub as hub
+    from huggingface_hub import constants, errors
 
     repo, revision = address.repo, address.revision
     if revision is not None and COMMIT.fullmatch(revision):  # what a commit holds never changes
         kept = hub.try_to_load_from_cache(repo, name, revision=revision)
         if isinstance(kept, str):
             return Path(kept)
-    if hub.constants.HF_HUB_OFFLINE:
+    if constants.HF_HUB_OFFLINE:
         return Path(hub.hf_hub_download(repo, name, revision=revision, local_files_only=True))
     try:
         found = hub.get_hf_file_metadata(hub.hf_hub_url(repo, name, revision=revision))
     except Exception as error:
         if not _unreachable(error):
             raise
-        with suppress(hub.errors.LocalEntryNotFoundError):
+        with suppress(errors.LocalEntryNotFoundError):
             kept = hub.hf_hub_download(repo, name, revision=revision, local_files_only=True)
             tell(f"The hub does not answer; {name} of {address} is taken from the cache, as of the last download.")
             return Path(kept)
@@ -142,8 +143,7 @@ def _fetch(address: Address, name: str, size: int | None) -> Path:
             f"{name} of {address} {told} on the hub, but a record {'has' if size is not None else 'may have at most'} "
             f"{most:,}; nothing was downloaded, so ask its makers to push it again."
         )
-    commit = found.commit_hash or revision
-    return Path(hub.hf_hub_download(repo, name, revision=commit, tqdm_class=_refusing_beyond(most)))
+    return Path(hub.hf_hub_download(repo, name, revision=revision, tqdm_class=_refusing_beyond(most)))
 
 
 def _refusing_beyond(most: int) -> Any:
