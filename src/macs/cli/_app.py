@@ -42,7 +42,7 @@ app = App(
 app.register_install_completion_command()
 
 GROUPS = {  # the commands in the order in which a user needs them
-    "Start": ("demo", "doctor"),
+    "Start": ("quickstart", "demo", "doctor"),
     "Data": ("data",),
     "Train": ("pretrain", "finetune", "sweep"),
     "Measure": ("evaluate", "report"),
