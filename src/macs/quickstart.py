@@ -21,8 +21,9 @@ from macs.detector.calibration import images_needed, share_to_keep
 NET = "timm/tf_efficientnet_lite0"  # small, quick on a CPU, and its weights are Apache-2.0
 PRETRAINED = "pretrained"
 CHECK = 0.2  # the share of the validation photographs on which the promise is checked
-CHOOSABLE = 80  # validation photographs beyond the check that `--score auto` needs: it holds out a quarter of them
-DEFAULT_SCORE = "energy"  # it needs no photographs of its own
+# The score, by the number of photographs to calibrate on, of which the first two hold out a quarter. On fewer than 100
+# held-out photographs, `auto` could not show that two scores differ; docs/choosing.md has what the others are worth.
+SCORES = ((400, "auto"), (80, "gen+knn"), (0, "knn"))
 FEW = 10  # training photographs of a class below which a word of caution is due
 NO_UNKNOWN_MEASURED = (
     "No unknown photographs are given, so the report measures on pictures that come with scikit-image; name yours with "
@@ -119,13 +120,10 @@ def plan(
     if found.val < images_needed(keep):
         raise MacsError(too_few(folder, found, keep))
     unchecked = found.val - round(CHECK * found.val)
-    auto = unchecked >= CHOOSABLE and unchecked - held_out_of(unchecked) >= images_needed(keep)
-    check = CHECK if auto or unchecked >= images_needed(keep) else 0.0
-    if not auto:
-        remarks.append(
-            f"To choose a score takes {math.ceil(CHOOSABLE / (1 - CHECK))} photographs to calibrate on, so "
-            f"{DEFAULT_SCORE} is taken."
-        )
+    check = CHECK if 0.75 * unchecked >= images_needed(keep) else 0.0
+    score = next(score for least, score in SCORES if (unchecked if check else found.val) >= least)
+    if score != "knn" and 0.75 * found.val < images_needed(keep):
+        score = "knn"  # with a quarter held out, too few photographs would be left to calibrate on
     if not check:
         remarks.append("There are too few photographs to hold some back and check the promise on them.")
     if found.fewest < FEW:
@@ -143,10 +141,10 @@ def plan(
             ("finetune", "--id", id, *start, *method, "--freeze", "backbone", "--run", run),
         ),
         Command(
-            "Choose a score and a threshold" if auto else "Find the threshold",
+            "Choose a score and a threshold" if score == "auto" else "Find the threshold",
             (
                 *("calibrate", run, "--keep", f"{keep:g}", *(["--check", f"{check:g}"] if check else [])),
-                *("--score", "auto" if auto else DEFAULT_SCORE, "--out", detector),
+                *("--score", score, "--out", detector),
             ),
         ),
     ]
@@ -217,11 +215,6 @@ def photographs_in(folder: Path) -> Photographs:
     held = round(HELD_OUT * sums[""])
     val = round(VALIDATION * held)
     return Photographs(len(classes), round((1 - HELD_OUT) * fewest), sums[""] - held, val, held - val)
-
-
-def held_out_of(images: int) -> int:
-    """The photographs on which `--score auto` chooses, as macs.scores.held_out_of says; that would import torch."""
-    return min(images // 4, 1000)
 
 
 def count(folder: Path) -> int:

@@ -1,5 +1,6 @@
 """`macs evaluate`."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -149,6 +150,7 @@ def evaluate(
             evaluation = open_detector().evaluate(test, sets, **asdict(protocol))
         value = {"net": metadata.net, "detector": str(detector), **evaluation.as_dict()}
         show(evaluation.table(metrics), value, json)
+        _draw(evaluation, json)
         return
     refuse_without_detector(provider)
     hardware.use()
@@ -202,6 +204,14 @@ def evaluate(
         result = ranking.evaluations[0] if len(scorers) == 1 else ranking
     value = {"net": trained.net, "checkpoint": str(trained.checkpoint), **result.as_dict()}
     show(result.table(metrics), value, json)
+    _draw(result, json)
+
+
+def _draw(result: object, json: bool) -> None:
+    """On a terminal, draw where the confidences of known and unknown images lie."""
+    histogram = getattr(result, "histogram", None)
+    if histogram is not None and not json and sys.stdout.isatty():
+        show(str(histogram), {}, as_json=False)
 
 
 def _familiar(sets: "dict[str, ImageSet]", spec: "TrainingSpec | None") -> set[str]:

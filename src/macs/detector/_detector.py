@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from macs import nets, scores
+from macs.core import html
 from macs.core.devices import device_of, explained
 from macs.core.errors import MacsError, first_line
 from macs.core.settings import Span
@@ -141,6 +142,27 @@ class Detector(OnTheHub, BaseDetector):
         record = self.calibration
         state = f"keeps {record.keep:.4g} of {record.data}" if record else "not calibrated"
         return f"<Detector {nets.name_of(self.net)}, {self.score!r}, {state}>"
+
+    def _repr_html_(self) -> str:
+        """What the detector is and what it promises, as a notebook shows it."""
+        record = self.calibration
+        facts: list[tuple[str, str]] = [
+            ("network", nets.name_of(self.net)),
+            ("score", repr(self.score)),
+            ("classes", f"{len(self.classes)}: {few(self.classes)}" if self.classes else "of the calibration images"),
+        ]
+        if record is None:
+            return html.table([], [*facts, ("threshold", "none yet: call .calibrate(images)")], "Detector")
+        first = record.thresholds[0]
+        tau = "one per predicted class" if record.per_class else f"{first.value:.6g}"
+        facts += [
+            ("images", self.preparation.describe()),
+            ("calibrated on", f"{record.images:,} images of {record.data}"),
+            ("threshold", tau),
+            ("promise", f"keeps a new known image with a probability of at least {record.keep:.4g}"),
+            *(("check", str(check)) for check in record.checks),
+        ]
+        return html.table([], facts, "Detector")
 
     def to(self, device: torch.device | str) -> Self:
         """Move network and score to a device, in place as torch does, and return the detector."""

@@ -18,6 +18,7 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.imageset import require_images, require_sets
 from macs.data.spec import same_pixels
+from macs.evaluation.histogram import Histogram
 from macs.evaluation.protocol import Protocol, drawn_accuracies, drawn_metrics
 from macs.evaluation.results import Evaluation, SetResult
 from macs.metrics import ood_metrics, risk_coverage
@@ -65,4 +66,5 @@ def measure(
             for name, confidences in conf_out.items()
         ],
         selective=risk_coverage(correct, conf_in),
+        histogram=Histogram.of(id, conf_in, conf_out),
     )
