@@ -33,7 +33,7 @@ NO_UNKNOWN = (
     "There is no report, since no unknown photographs are given; name some with --unknown, or install pictures to "
     "measure on: pip install 'macs-ood[demo]'."
 )
-EMBEDDED = ("digits-textures", "digits-faces", "digits-text")  # unknown pictures that come with scikit-image
+EMBEDDED = ("digits-textures", "digits-faces")  # unknown pictures that come with scikit-image
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def too_few(folder: str | Path, found: Photographs, keep: float) -> str:
             f"To keep {keep:g} of new photographs takes at least {needed} in {folder}/val, but there are {found.val}; "
             "add some, or keep less with --keep."
         )
-    whole = math.ceil(needed / (HELD_OUT * VALIDATION))
+    whole = math.ceil(needed / (HELD_OUT * VALIDATION) - 1e-9)
     have = found.train + found.val + found.test
     return (
         f"{folder} holds {have} photographs, which is too few: a fifth of them calibrates the threshold, and to keep "

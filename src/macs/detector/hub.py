@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 from macs.core.console import one_line_about_the_hub, tell
 from macs.core.errors import MacsError, first_line
-from macs.core.files import input_file
+from macs.core.files import input_file, user_path
 
 log = logging.getLogger(__name__)
 
@@ -78,10 +78,13 @@ def local_file(path: str | Path, wanted: Sequence[str] = ()) -> Path:
     `wanted` are the files that will do, in order of preference, where the address names none: by default both, and
     PyTorch's first if torch is installed.
     """
+    if not isinstance(path, str | Path):  # is refused by whoever reads it
+        return path
     if is_address(path):
         return download(parse(path), wanted)
-    if (Path(path) / CONFIG).is_file():
-        return in_folder(Path(path), wanted)
+    with suppress(OSError):  # a name that is too long, or a folder that nobody may enter: reading it says so
+        if (user_path(path) / CONFIG).is_file():
+            return in_folder(user_path(path), wanted)
     return Path(path)
 
 
