@@ -132,10 +132,9 @@ def generated_pages() -> dict[str, str]:
 
 def commands() -> list[str]:
     """The commands in the order of `macs --help`."""
-    import macs.cli  # noqa: F401, which registers them
-    from macs.cli._app import GROUPS
+    from macs.cli._app import COMMANDS
 
-    return [name for group in GROUPS.values() for name in group if not name.startswith("-")]
+    return [name for group in COMMANDS.values() for name in group]
 
 
 def command_page(name: str) -> str:

@@ -122,7 +122,7 @@ def prepare_log(given: Set[str]) -> logging.Logger:
 
 
 def sentence(error: BaseException) -> tuple[int, str, str]:
-    """The exit code for an error, a sentence about it, and details to print below the sentence."""
+    """Return the exit code for an error, a sentence about it, and details to print below the sentence."""
     from macs.core.errors import MacsError
 
     first = (str(error).strip().splitlines() or [""])[0]
@@ -136,7 +136,7 @@ def sentence(error: BaseException) -> tuple[int, str, str]:
         where = f"{error.filename}: " if error.filename is not None else ""
         text = f"{where}{error.strerror or first or type(error).__name__}."
     elif isinstance(error, UnicodeError):
-        text = f"A text cannot be read or written in its encoding: {first}."
+        text = f"A string cannot be read or written in its encoding: {first}."
     elif isinstance(error, RecursionError):
         text = "Something in the input is nested too deeply to be read; check the input files."
     elif isinstance(error, ImportError):

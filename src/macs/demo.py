@@ -70,7 +70,7 @@ class DemoResult:
 
 
 def with_spread(shares: Sequence[float]) -> str:
-    """The mean in percent and, for several seeds, their standard deviation."""
+    """Return the mean in percent and, for several seeds, their standard deviation."""
     mean = percent(float(np.mean(shares)))
     return mean if len(shares) == 1 else f"{mean}±{percent(deviation(shares))}"
 
@@ -99,7 +99,7 @@ def demo(folder: str | Path = "runs/demo", *, seeds: int = 1, progress: bool = T
 
 
 def trained(folder: Path, seed: int, progress: bool) -> tuple[nn.Module, Callable[[str], nn.Module]]:
-    """The plain classifier of a seed, and a function that fine-tunes a copy of it with a method."""
+    """Return the plain classifier of a seed, and a function that fine-tunes a copy of it with a method."""
     train, outliers = data.load("digits", "train"), data.load("digits-outliers", "train")
     pretraining = replace(PRETRAINING, dropout=0.0, epochs=PRETRAIN_EPOCHS, batch_in=64, seed=seed)
     start = starting_net(NET, classes=len(train.classes), dropout=0.0, seed=seed)

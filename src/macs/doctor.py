@@ -163,7 +163,7 @@ def examine(data: str | Path | None = None) -> Diagnosis:
 
 
 def version_line() -> str:
-    """The versions that a bug report needs, in one line and without importing what they belong to."""
+    """Return the versions that a bug report needs, in one line and without importing what they belong to."""
     named = [("Python", platform.python_version())]
     named += [(name, version) for name in ("torch", "onnxruntime") if (version := version_of(name))]
     return ", ".join([f"macs {__version__}", *(f"{name} {version}" for name, version in named)])
@@ -177,7 +177,7 @@ def version_of(package: str) -> str | None:
 
 
 def failure_of(module: str) -> str:
-    """Why a module that is installed cannot be imported; empty if it can be."""
+    """Return why a module that is installed cannot be imported; empty if it can be."""
     try:
         importlib.import_module(module)
     except Exception as error:  # a package that does not fit its neighbours may raise anything
@@ -257,7 +257,7 @@ def examine_cache() -> CachedOutputs | str:
 
 
 def advice(torch: Torch | str, extras: list[ExtraState], data: DataOnDisk | str) -> list[str]:
-    """What to do next, most important first."""
+    """Return what to do next, most important first."""
     steps = []
     if isinstance(torch, str):
         steps.append("To train, evaluate or calibrate networks: pip install macs-ood, with all of its dependencies.")

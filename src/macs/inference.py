@@ -141,7 +141,7 @@ def inference(
 
 
 def are_probabilities(logits: Tensor) -> bool:
-    """Whether each row is a distribution over the classes, as after a softmax."""
+    """Return whether each row is a distribution over the classes, as after a softmax."""
     return bool((logits >= 0).all() and ((logits.sum(dim=1) - 1).abs() <= 1e-3).all())
 
 
@@ -158,7 +158,7 @@ def warn_of_softmax(net: nn.Module) -> None:
 def remembering(
     run: Callable[[RawPixels], Outputs], cache: Cache, setting: str, net: nn.Module
 ) -> Callable[[RawPixels], Outputs]:
-    """The same function, which looks into the cache first; `setting` tells all but the pixels."""
+    """Return the same function, which looks into the cache first; `setting` tells all but the pixels."""
     device = device_of(net)
 
     @torch.inference_mode()

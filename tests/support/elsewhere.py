@@ -13,7 +13,7 @@ import macs
 from macs import methods, training
 from macs.experiments.cells import Cell, Examination, SerialEngine
 from macs.training.recipe import Recipe
-from macs.training.sources import Held, spec_of
+from macs.training.sources import Held, Training
 from macs.training.spec import TrainingSpec
 from tiny import noise, stripes
 
@@ -76,7 +76,7 @@ def _compute_cell(folder: Path, told: Path) -> None:
     train, outliers = stripes(192, seed=1), noise(256, seed=3)
     recipe = Recipe(epochs=6, batch_in=32, batch_out=32, lr=0.02, precision="float32")
     net = training.starting_net("wrn-10-1", classes=3)
-    cell = Cell(folder, "cell", spec_of(net, train, outliers, methods.build("oe"), recipe))
+    cell = Cell(folder, "cell", Training(net, train, outliers, methods.build("oe"), recipe).spec)
     engine = SerialEngine(progress=True)
     engine.hold(Held.of([train, outliers]))
     (done,) = engine.run([cell], Examination(stripes(40, seed=5), noise(40, seed=6)))

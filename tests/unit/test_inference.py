@@ -17,7 +17,7 @@ from macs.core.cache import FOLDER, keeping
 from macs.core.errors import MacsError
 from macs.data.prefetch import batches_of
 from macs.inference import Outputs, inference, outputs_of
-from macs.training.checks import check_fitness
+from macs.training.checks import check_compatibility
 from short_training import SHORT
 from tiny import classifier, noise, stripes
 
@@ -93,7 +93,7 @@ KNOWN, UNKNOWN = stripes(40, seed=0), {"noise": noise(20, seed=1), "more": noise
         lambda net: macs.evaluate(net, KNOWN, UNKNOWN, progress=False),
         lambda net: macs.evaluate(net, KNOWN, UNKNOWN, score="energy", progress=False),
         lambda net: macs.Detector(net).calibrate(KNOWN, outliers=UNKNOWN, check=stripes(20, seed=3)),
-        lambda net: check_fitness(net, KNOWN, UNKNOWN["noise"], SHORT, methods.build("macs")),
+        lambda net: check_compatibility(net, KNOWN, UNKNOWN["noise"], SHORT, methods.build("macs")),
         lambda net: list(outputs_of(net, KNOWN)),
         lambda net: list(outputs_of(net, [KNOWN.pixels[:4], KNOWN.pixels[4:8]])),
     ],

@@ -3,22 +3,12 @@
 Nothing heavy is imported before a command needs it: `macs --help` and error messages work without torch.
 """
 
-import importlib
 from collections.abc import Sequence
 
-from cyclopts import CycloptsError, Group, MissingArgumentError
+from cyclopts import CycloptsError, MissingArgumentError
 
-from macs.cli._app import GROUPS, app
+from macs.cli._app import app
 from macs.core.errors import MacsError
-from macs.core.registry import modules_in
-
-for _module in modules_in(__name__):
-    importlib.import_module(f"{__name__}.{_module}")
-
-for _group_order, (_title, _commands) in enumerate(GROUPS.items()):
-    _group = Group(_title, sort_key=_group_order)
-    for _order, _command in enumerate(_commands):
-        app[_command].group, app[_command].sort_key = (_group,), _order
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -37,13 +27,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def is_empty(argument: str) -> bool:
-    """Whether an argument, or the value in --option=value, is empty or blank."""
+    """Return whether an argument, or the value in --option=value, is empty or blank."""
     option, equals, value = argument.partition("=")
     return not (value if option.startswith("--") and equals else argument).strip()
 
 
 def _what_is_missing(error: MissingArgumentError, arguments: Sequence[str]) -> str:
-    """Which argument a command needs, or which option needs a value; cyclopts has the same words for both."""
+    """Return which argument a command needs, or which option needs a value; cyclopts has the same words for both."""
     command = " ".join(["macs", *(error.command_chain or ())])
     name = error.argument.name if error.argument else ""
     if error.keyword or not name or name in arguments:

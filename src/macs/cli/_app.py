@@ -1,4 +1,4 @@
-"""The command `macs`, and what its subcommands share: option types, default OOD sets and printing."""
+"""The command `macs`, and what its subcommands share: option types and printing."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, Parameter, Token
+from cyclopts import App, Group, Parameter, Token
 
 from macs.core.console import Terminal
 from macs.core.settings import Span, shown
@@ -41,15 +41,82 @@ app = App(
 )
 app.register_install_completion_command()
 
-GROUPS = {  # the commands in the order in which a user needs them
-    "Start": ("quickstart", "demo", "doctor"),
-    "Data": ("data",),
-    "Train": ("pretrain", "finetune", "sweep"),
-    "Measure": ("evaluate", "report"),
-    "Use": ("calibrate", "predict", "export", "inspect", "serve", "push"),
-    "Paper": ("reproduce",),
-    "Options": ("--help", "--version", "--install-completion"),
+COMMANDS = {  # in the order in which a user needs them; a command's file is imported when the command is called
+    "Start": {
+        "quickstart": (
+            "quickstart:quickstart",
+            "From a folder of photographs, one folder per class, to a calibrated detector, its report and the next "
+            "commands.",
+        ),
+        "demo": ("demo:demo", "Show the paper's idea on embedded images: no download, a minute on two cores."),
+        "doctor": (
+            "doctor:doctor",
+            "Say what is installed, where networks run and why, which data is on disk, and what to do about the rest.",
+        ),
+    },
+    "Data": {
+        "data": ("data:commands", "The datasets: what there is, what is on disk, and how to get the rest."),
+    },
+    "Train": {
+        "pretrain": (
+            "train:pretrain",
+            "Train a plain classifier from scratch: the starting point of every method, and the baseline MSP.",
+        ),
+        "finetune": ("train:finetune", "Fine-tune a classifier with its own images and auxiliary outliers."),
+        "sweep": (
+            "sweep:sweep",
+            "Choose the margin of MaCS: fine-tune with each one from the same weights, and compare on held-out images.",
+        ),
+    },
+    "Measure": {
+        "evaluate": (
+            "evaluate:evaluate",
+            "Measure how well a classifier's confidence tells its own test images from unknown ones.",
+        ),
+        "report": (
+            "report:report",
+            "Write a report on what a network knows and does not know: one HTML page that opens in any browser.",
+        ),
+    },
+    "Use": {
+        "calibrate": (
+            "calibrate:calibrate",
+            "Turn a classifier into a detector: find the threshold that keeps a share of ID images.",
+        ),
+        "predict": (
+            "predict:predict",
+            "Decide for each image whether it is ID or OOD, with its most likely class, confidence and p-value.",
+        ),
+        "export": ("export:export", "Write a detector as one ONNX file that needs neither macs nor torch."),
+        "inspect": (
+            "inspect:inspect",
+            "Show the content of a detector file, without torch and without running code from it.",
+        ),
+        "serve": (
+            "serve:serve",
+            "Put a detector behind an HTTP address, without torch: verdicts, metrics, and a page for people.",
+        ),
+        "push": (
+            "push:push",
+            "Publish a detector on the Hugging Face hub, with a model card; others then use it as hf://org/name.",
+        ),
+    },
+    "Paper": {
+        "reproduce": (
+            "reproduce:reproduce",
+            "Reproduce tables and figures of the paper, with the paper's numbers beside ours.",
+        ),
+    },
 }
+OPTIONS = ("--help", "--version", "--install-completion")
+
+for _order, (_title, _commands) in enumerate(COMMANDS.items()):
+    _group = Group(_title, sort_key=_order)
+    for _place, (_name, (_path, _summary)) in enumerate(_commands.items()):
+        app.command(f"macs.cli.{_path}", name=_name, help=_summary, group=_group, sort_key=_place)
+_group = Group("Options", sort_key=len(COMMANDS))
+for _place, _name in enumerate(OPTIONS):
+    app[_name].group, app[_name].sort_key = (_group,), _place
 
 Flag = Parameter(negative="")
 Several = Parameter(consume_multiple=True, negative="")  # an option followed by any number of values
@@ -118,16 +185,6 @@ class Hardware:
 
 HardwareOptions = Annotated[Hardware, Parameter(name="*")]
 ANY_HARDWARE = Hardware()
-
-
-def ood_sets_for(id: str, data: Path | None) -> list[str]:
-    """The catalogue's OOD sets on disk: those that come with packages if the ID set does too, else the others."""
-    from macs.data.catalog import catalog
-    from macs.data.loading import available, catalog_rows
-
-    embedded = id in available() and bool(catalog[id].packages)
-    names = (row.name for row in catalog_rows(data) if row.role == "ood" and "test" in row.found)
-    return [name for name in names if name != id and bool(catalog[name].packages) == embedded]
 
 
 def show(table: Any, value: Mapping[str, Any], as_json: bool) -> None:

@@ -5,18 +5,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from cyclopts import Parameter
 
 from macs.core.errors import MacsError
-from macs.core.files import output_folder
-from macs.core.settings import Span
-from macs.data.stores import is_url
+from macs.core.files import is_url, output_folder
+from macs.core.registry import import_from, unknown, users_code
+from macs.core.settings import Name, Span
 
 if TYPE_CHECKING:
     from macs.experiments.cells import Engine
     from macs.experiments.mirrors import Mirror
+
+ENGINES = ("serial", "ray")
 
 
 class Results(NamedTuple):
@@ -33,10 +35,10 @@ class Results(NamedTuple):
 class EngineChoice:
     """The options of a command that runs many trainings."""
 
-    engine: Literal["serial", "ray"] = "serial"
+    engine: Name = "serial"
     """serial: one training after the other. ray: many at a time as tasks of a Ray cluster, with --threads CPUs each;
     the results are the same. The folder of results must be one that all its machines share, or a URL of a store that
-    fsspec knows, such as s3://bucket/sweep."""
+    fsspec knows, such as s3://bucket/sweep. Your own engine is module:Class, called with the data root."""
 
     address: str | None = None
     """For --engine ray: an existing cluster, as HOST:PORT, ray://HOST:PORT or auto [default: $RAY_ADDRESS, else this
@@ -63,12 +65,21 @@ class EngineChoice:
             mirror.push()
 
     def make(self, data: Path | None, serial: "Engine", results: Results) -> "Engine":
-        """The engine; `serial` is the one that the command uses by default."""
+        """Return the engine; `serial` is the one that the command uses by default."""
         Span(0, 1024).hold("--gpus", self.gpus)
-        if self.engine == "serial":
+        own = ":" in self.engine
+        if not own and self.engine not in ENGINES:
+            raise unknown("engine", self.engine, [*ENGINES, "module:Class"])
+        if self.engine != "ray":
             for option, value in (("--address", self.address), ("--gpus", self.gpus)):
                 if value:
                     raise MacsError(f"{option} is for --engine ray; add that, or leave {option} out.")
+        if own:
+            make = import_from(self.engine, "engine")
+            with users_code(f"The engine {self.engine} cannot be made"):
+                engine: Engine = make(data)
+            return engine
+        if self.engine == "serial":
             return serial
         from macs.core.clusters import connected
         from macs.experiments.ray_engine import RayEngine

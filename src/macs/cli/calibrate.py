@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, NoCache, Settings, Several, Whole, app, show
+from macs.cli._app import ANY_HARDWARE, Data, Flag, HardwareOptions, Json, NoCache, Settings, Several, Whole, show
 from macs.core.cache import keeping
 
 Names = Annotated[list[str] | None, Several]
 
 
-@app.command
 def calibrate(
     run: Path | None = None,
     /,

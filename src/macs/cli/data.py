@@ -19,7 +19,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from macs.cli._app import Data, Json, app, show
+from macs.cli._app import Data, Json, show
 from macs.core.console import Terminal
 from macs.core.errors import MacsError
 from macs.core.files import output_folder
@@ -29,14 +29,13 @@ if TYPE_CHECKING:
     from macs.data.download import Bars, Got, SplitCheck
     from macs.data.loading import CatalogRow
 
-data_app = App(name="data", help="The datasets: what there is, what is on disk, and how to get the rest.")
-app.command(data_app)
+commands = App(name="data", help="The datasets: what there is, what is on disk, and how to get the rest.")
 
 SHOWN = 5  # broken files that the table names; --json names all
 COLOURS = {"complete": "green", "partial": "yellow", "larger": "yellow", "broken": "red", "missing": "dim"}
 
 
-@data_app.command(name="list")
+@commands.command(name="list")
 def data_list(*, data: Data = None, json: Json = False) -> None:
     """Every dataset by name: its role, its splits, and whether it is on disk."""
     from macs.data import catalog_rows
@@ -45,7 +44,7 @@ def data_list(*, data: Data = None, json: Json = False) -> None:
     show(catalog_table(rows), {"datasets": [asdict(row) for row in rows]}, json)
 
 
-@data_app.command(name="get")
+@commands.command(name="get")
 def data_get(
     *names: Annotated[str, Parameter(required=True)],
     mirror: str | None = None,
@@ -89,7 +88,7 @@ def data_get(
         raise MacsError(str(failures[0]), "\n".join(map(str, failures[1:])))
 
 
-@data_app.command(name="check")
+@commands.command(name="check")
 def data_check(*names: str, data: Data = None, json: Json = False) -> None:
     """Read the datasets on disk and compare them with the official numbers; exit code 1 if a file is broken.
 
@@ -140,7 +139,7 @@ def count(split: "SplitCheck") -> str:
 
 
 def check_table(checks: "Sequence[SplitCheck]") -> Table:
-    """One row per split: its images, their official number, and what is wrong."""
+    """Return one row per split: its images, their official number, and what is wrong."""
     from macs.data.catalog import listed
 
     table = Table(title_justify="left")
@@ -157,7 +156,7 @@ def check_table(checks: "Sequence[SplitCheck]") -> Table:
 
 
 def catalog_table(rows: "Sequence[CatalogRow]") -> Table:
-    """One row per dataset: its role, its official size, and what is on disk."""
+    """Return one row per dataset: its role, its official size, and what is on disk."""
     table = Table(title_justify="left")
     table.add_column("name", no_wrap=True)
     for name in ("role", "images", "on disk", "what it is"):

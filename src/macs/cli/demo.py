@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from macs.cli._app import ANY_HARDWARE, HardwareOptions, Json, Whole, app, show
+from macs.cli._app import ANY_HARDWARE, HardwareOptions, Json, Whole, show
 from macs.core.files import output_folder
 
 
-@app.command
 def demo(
     *,
     out: Path = Path("runs/demo"),

@@ -2,13 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from macs.cli._app import Data, Json, app, show
+from macs.cli._app import Data, Json, show
 
 if TYPE_CHECKING:
     from macs.doctor import Diagnosis, ExtraState
 
 
-@app.command
 def doctor(*, data: Data = None, json: Json = False) -> None:
     """Say what is installed, where networks run and why, which data is on disk, and what to do about the rest.
 

@@ -15,7 +15,6 @@ from macs.cli._app import (
     Settings,
     Several,
     Whole,
-    app,
     show,
 )
 from macs.cli._detectors import (
@@ -27,19 +26,16 @@ from macs.cli._detectors import (
     spec_in,
 )
 from macs.core.cache import keeping
-from macs.core.console import tell
 from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
     from macs.data import ImageSet
     from macs.evaluation import Evaluation, Ranking
-    from macs.training.runs import TrainedNetwork
     from macs.training.spec import TrainingSpec
 
 FIT_IMAGES = 10_000
 
 
-@app.command
 def evaluate(
     run: Path | None = None,
     /,
@@ -170,12 +166,7 @@ def evaluate(
     from macs.training.checks import warn_of_familiar_sets
 
     named = [trained.score] if score is None else score
-    slow = [name for name in scores.available() if scores.get(name).reads == "pixels" and name not in named]
-    quick = [name for name in scores.available() if name not in slow]
-    names = [name for entry in named for name in (quick if entry == "all" else [entry])]
-    if "all" in named and slow:
-        tell(f"all leaves out {', '.join(slow)}, since a gradient per image takes long; name what you want beside all.")
-    scorers = scores.get_all(names, settings or {})  # report a wrong name before anything slow
+    scorers = scores.get_all(named, settings or {})  # report a wrong name before anything slow
     network = trained.network_for(test)
     outliers = None if public is not None else trained.outliers(data)
     known = _familiar(sets, trained.spec)
@@ -191,7 +182,7 @@ def evaluate(
             train=lambda: (
                 public.load("train", root=data, preparation=trained.preparation)
                 if public is not None
-                else _training_images(trained, data)
+                else trained.images_to_fit(data)
             ),
             held_out=None if public else lambda: trained.held_out_images(data),
             fit_images=fit_images,
@@ -219,12 +210,3 @@ def _familiar(sets: "dict[str, ImageSet]", spec: "TrainingSpec | None") -> set[s
     from macs.data.compatibility import warn_of_trained_outliers
 
     return set() if spec is None or spec.outliers is None else warn_of_trained_outliers(sets, spec.outliers)
-
-
-def _training_images(trained: "TrainedNetwork", data: Path | None) -> "ImageSet":
-    """The training images of the ID set; another set without splits is the test set, to which no score is fitted."""
-    from macs.data.loading import Place
-
-    if Place(trained.id).undivided and not trained.divided:
-        raise MacsError(f"{trained.id} is not divided into train and test; put its images into two such folders.")
-    return trained.images("train", data)

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from macs.cli._app import Data, Flag, Json, Several, app, show
+from macs.cli._app import Data, Flag, Json, Several, show
 from macs.cli._detectors import spec_in
 from macs.core.errors import MacsError
 
 
-@app.command
 def export(
     detector: Path,
     out: Path,

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from macs.cli._app import Json, app, show
+from macs.cli._app import Json, show
 
 
-@app.command
 def inspect(file: Path, /, *, json: Json = False) -> None:
     """Show the content of a detector file, without torch and without running code from it.
 

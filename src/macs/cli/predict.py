@@ -5,21 +5,18 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-from macs.cli._app import ANY_HARDWARE, Hardware, HardwareOptions, Json, app
+from macs.cli._app import ANY_HARDWARE, Hardware, HardwareOptions, Json
 from macs.cli._detectors import Provider, detector_file
 from macs.core.console import Terminal, tell
 from macs.core.errors import MacsError
-from macs.core.files import output_file, write_atomically
-from macs.data.stores import is_url
-from macs.detector.formats import choose_format
-from macs.detector.verdicts import Count, Verdict
+from macs.core.files import is_url, output_file, write_atomically
+
+if TYPE_CHECKING:
+    from macs.detector.verdicts import Count, Verdict
 
 
-@app.command
 def predict(
     *paths: str,
     detector: Path,
@@ -75,6 +72,8 @@ def predict(
         Print JSON lines, as --format jsonl does.
     """
     from macs.detector.base import check_promise
+    from macs.detector.formats import choose_format
+    from macs.detector.verdicts import Count
 
     if not paths:
         raise MacsError("Name at least one image, folder, glob or .npy file.")
@@ -96,7 +95,7 @@ def predict(
     read, count = Count(), Count()
     with progress(shown=out is not None or not sys.stdout.isatty()) as update:
 
-        def on_row(row: Verdict) -> None:
+        def on_row(row: "Verdict") -> None:
             read.add(row)
             update(read)
 
@@ -156,14 +155,16 @@ def _on_ray(
 
 
 @contextmanager
-def progress(shown: bool) -> Iterator[Callable[[Count], None]]:
+def progress(shown: bool) -> "Iterator[Callable[[Count], None]]":
     """A function that shows the counts on a line of the terminal; the total is not known before the end."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     console = Terminal(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True) as bar:
         task = bar.add_task("0 images", total=None)
 
-        def update(count: Count) -> None:
+        def update(count: "Count") -> None:
             if count.rows % 100 == 0:
                 bar.update(task, description=f"{count.rows:,} images, {count.failed:,} unreadable")
 

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from macs.cli._app import Flag, Json, app, show
+from macs.cli._app import Flag, Json, show
 
 
-@app.command
 def push(
     detector: Path,
     repository: str,

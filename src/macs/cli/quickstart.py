@@ -6,14 +6,13 @@ import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
-from macs.cli._app import Flag, Json, Several, app
+from macs.cli._app import Flag, Json, Several
 from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.files import output_folder
 from macs.core.text import printable
 
 
-@app.command
 def quickstart(
     folder: Path,
     /,

@@ -4,19 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from macs.cli._app import (
-    ANY_HARDWARE,
-    Data,
-    Hardware,
-    HardwareOptions,
-    Json,
-    NoCache,
-    Settings,
-    Several,
-    app,
-    ood_sets_for,
-    show,
-)
+from macs.cli._app import ANY_HARDWARE, Data, Hardware, HardwareOptions, Json, NoCache, Settings, Several, show
 from macs.cli._detectors import Provider, detector_file, detector_sets, refuse_beside_detector, refuse_without_detector
 from macs.core.cache import keeping
 from macs.core.console import tell
@@ -31,7 +19,6 @@ if TYPE_CHECKING:
     from macs.training.runs import TrainedNetwork
 
 
-@app.command
 def report(
     *runs: Path,
     detector: Path | None = None,
@@ -228,6 +215,8 @@ def _show(target: Path, evaluation: "Evaluation", json: bool) -> None:
 
 
 def _default_ood_sets(id: str, data: Path | None) -> list[str]:
+    from macs.data.loading import ood_sets_for
+
     names = ood_sets_for(id, data)
     if not names:
         raise MacsError(

@@ -16,17 +16,14 @@ from macs.cli._app import (
     Json,
     Several,
     Whole,
-    app,
     show,
     whole_number,
 )
 from macs.cli._engines import SERIAL, EngineOptions
 from macs.core.errors import MacsError
-from macs.core.files import input_folder, kind_of, output_folder, user_path
-from macs.data.stores import is_url
+from macs.core.files import input_folder, is_url, kind_of, output_folder, user_path
 
 
-@app.command
 def reproduce(
     *targets: str,
     scale: Literal["full", "lab", "smoke"] = "smoke",

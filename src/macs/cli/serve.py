@@ -6,19 +6,17 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from macs.cli._app import Whole, app
+from macs.cli._app import Whole
 from macs.cli._detectors import Provider
 from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.settings import Span
-from macs.data.prefetch import set_workers
 from macs.detector.hub import ONNX, PYTORCH, local_file
 from macs.serve.settings import DEFAULT, ServeSettings
 
 PACKAGES = ("fastapi", "uvicorn", "httptools", "python_multipart", "prometheus_client", "onnxruntime")
 
 
-@app.command
 def serve(
     detector: Path,
     /,
@@ -69,6 +67,7 @@ def serve(
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise MacsError(f"Serving needs {' and '.join(missing)}; pip install 'macs-ood[serve]'.")
+    from macs.data.prefetch import set_workers
     from macs.serve.app import create_app
     from macs.serve.logs import write_log
     from macs.serve.middleware import key_of_clients

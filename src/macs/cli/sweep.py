@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from macs.cli._app import ANY_HARDWARE, Data, FprRuleOption, HardwareOptions, Json, Several, Whole, app, show
+from macs.cli._app import ANY_HARDWARE, Data, FprRuleOption, HardwareOptions, Json, Several, Whole, show
 from macs.cli._engines import SERIAL, EngineOptions
 from macs.cli.train import RecipeFile, finetuning_from, options_from
 from macs.core.console import warn
@@ -20,7 +20,6 @@ else:
 DEFAULTS = SweepOptions()
 
 
-@app.command
 def sweep(
     *,
     options: Annotated[SweepOptions, Parameter(name="*")] = DEFAULTS,

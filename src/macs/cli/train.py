@@ -6,7 +6,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import InitVar, asdict, dataclass, field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
 import docstring_parser
 from cyclopts import Parameter
@@ -19,15 +19,13 @@ from macs.cli._app import (
     HardwareOptions,
     Json,
     Whole,
-    app,
-    ood_sets_for,
     show,
     whole_number,
 )
 from macs.core.console import warn
 from macs.core.errors import MacsError
-from macs.core.files import same_path, user_path
-from macs.data.stores import is_url
+from macs.core.files import is_url, same_path, user_path
+from macs.data.pixels import OnBroken
 from macs.training.recipe import Recipe
 from macs.training.spec import (
     FROM_LIBRARY_OPTIONS,
@@ -40,7 +38,7 @@ from macs.training.spec import (
 
 
 def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
-    """A dataclass of the options of a training, None unless given; the help texts name the defaults of `base`.
+    """Return a dataclass of the options of a training, None unless given; the help texts name the defaults of `base`.
 
     If these are those of fine-tuning, the texts also name the ones that another library's networks have instead.
     """
@@ -77,8 +75,8 @@ FINETUNE_DEFAULTS, PRETRAIN_DEFAULTS = FinetuneOptions(), PretrainOptions()
 
 Run = Annotated[str | None, Parameter(help="Folder to write [default: a folder in runs/ with a descriptive name].")]
 Resume = Annotated[bool, Flag, Parameter(help="Continue the interrupted run in that folder.")]
-Broken = Annotated[
-    Literal["stop", "skip"],
+BrokenOption = Annotated[
+    OnBroken,
     Parameter(help="An image in a folder or list that cannot be read ends the command, or is reported and left out."),
 ]
 RecipeFile = Annotated[Path | None, Parameter(help="A recipe.toml to start from; options given here override it.")]
@@ -114,14 +112,13 @@ DevicesOptions = Annotated[Devices, Parameter(name="*")]
 ONE_DEVICE = Devices()
 
 
-@app.command
 def pretrain(
     *,
     options: Annotated[PretrainOptions, Parameter(name="*")] = PRETRAIN_DEFAULTS,
     recipe: RecipeFile = None,
     run: Run = None,
     data: Data = None,
-    broken: Broken = "stop",
+    broken: BrokenOption = "stop",
     resume: Resume = False,
     devices: DevicesOptions = ONE_DEVICE,
     hardware: HardwareOptions = ANY_HARDWARE,
@@ -136,14 +133,13 @@ def pretrain(
         _train(wanted, run, data, broken, resume, json, from_scratch=True)
 
 
-@app.command
 def finetune(
     *,
     options: Annotated[FinetuneOptions, Parameter(name="*")] = FINETUNE_DEFAULTS,
     recipe: RecipeFile = None,
     run: Run = None,
     data: Data = None,
-    broken: Broken = "stop",
+    broken: BrokenOption = "stop",
     resume: Resume = False,
     devices: DevicesOptions = ONE_DEVICE,
     hardware: HardwareOptions = ANY_HARDWARE,
@@ -165,13 +161,13 @@ def finetune(
 
 
 def finetuning_from(file: Path | None, options: Any) -> TrainingOptions:
-    """The options of a fine-tuning, whose defaults depend on whether its network is another library's."""
+    """Return the options of a fine-tuning, whose defaults depend on whether its network is another library's."""
     wanted = wanted_from(TrainingOptions(), file, options)
     return wanted_from(FROM_LIBRARY_OPTIONS, file, options) if is_from_library(wanted.net) else wanted
 
 
 def wanted_from(base: TrainingOptions, file: Path | None, options: Any) -> TrainingOptions:
-    """The base options, overridden by those in the file, then by those on the command line."""
+    """Return the base options, overridden by those in the file, then by those on the command line."""
     from_command_line = {key: value for key, value in vars(options).items() if value is not None}
     wanted = (TrainingOptions.from_toml(file, base) if file else base).updated(from_command_line)
     for name in ("net", "method", "id", "outliers"):
@@ -186,7 +182,7 @@ def _train(
     wanted: TrainingOptions,
     run: str | None,
     data: Path | None,
-    broken: Literal["stop", "skip"],
+    broken: OnBroken,
     resume: bool,
     as_json: bool,
     from_scratch: bool,
@@ -229,7 +225,7 @@ def _train(
 
 def measuring(run: Path, wanted: TrainingOptions, data: Path | None) -> str:
     """The command that measures a run: with OOD sets on disk that suit its ID set, else with a folder of the user's."""
-    from macs.data.loading import Place, available
+    from macs.data.loading import Place, available, ood_sets_for
 
     id = wanted.id
     sets = ood_sets_for(id, data)[:3] if id in available() else []

@@ -46,7 +46,7 @@ class Cache:
     written: int = 0  # bytes, by this object
 
     def get(self, key: str) -> "dict[str, NDArray[Any]] | None":
-        """The arrays of a key; None if there are none, or if the file is damaged."""
+        """Return the arrays of a key; None if there are none, or if the file is damaged."""
         from safetensors import SafetensorError, safe_open
 
         path = self._path(key)
@@ -130,5 +130,5 @@ def keeping(on: bool = True) -> Iterator[None]:
 
 
 def kept() -> Cache | None:
-    """The cache of the present block; None outside of one."""
+    """Return the cache of the present block; None outside of one."""
     return _kept.get()

@@ -14,7 +14,7 @@ from macs.core.version import __version__
 
 log = logging.getLogger(__name__)
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 TRIES = 5  # attempts at a task whose worker or machine is lost
 
 
@@ -64,7 +64,7 @@ def _knock(address: str) -> None:
 
 
 def slots(ray: Any, cpus: float, gpus: float = 0.0) -> int:
-    """How many tasks with these needs the cluster can run at a time; an error if it can run none."""
+    """Return how many tasks with these needs the cluster can run at a time; raise if it can run none."""
     resources = ray.cluster_resources()
     room = int(resources.get("CPU", 0) // cpus)
     if gpus:
@@ -80,19 +80,19 @@ def slots(ray: Any, cpus: float, gpus: float = 0.0) -> int:
 
 def ended_tasks(
     ray: Any,
-    items: Iterable[Item],
-    start: Callable[[Item], Any],
+    items: Iterable[T],
+    start: Callable[[T], Any],
     room: int,
-    look: Callable[[Collection[Item]], object] = lambda running: None,
+    look: Callable[[Collection[T]], object] = lambda running: None,
     every: float | None = None,
-) -> Generator[tuple[Item, Any], None, None]:
+) -> Generator[tuple[T, Any], None, None]:
     """Start one task per item, at most `room` at a time, and yield each item with its task when that has ended.
 
     `look` is called with the items of running tasks whenever one ends, and every so many seconds. When the iteration
     ends early, such as by Ctrl-C, the tasks that still run are cancelled; what they have written stays.
     """
     waiting = iter(items)
-    running: dict[Any, Item] = {}
+    running: dict[Any, T] = {}
     try:
         while True:
             for item in islice(waiting, room - len(running)):

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.progress import Progress
 
 from macs.core.errors import MacsWarning
 from macs.core.text import printable
@@ -43,6 +42,8 @@ def track(batches: Iterable[T], total: int, description: str, show: bool) -> Ite
     one at the end; work that takes less than ten seconds prints nothing. The images per second are the mean over all
     the work so far, including that of the caller.
     """
+    from rich.progress import Progress
+
     console = Terminal(stderr=True, quiet=not show)
     start = time.monotonic()
     done, due = 0, float(FIRST_LINE)

@@ -31,12 +31,12 @@ def use_device(device: str | torch.device = AUTO) -> torch.device:
 
 
 def best_device() -> torch.device:
-    """The device that `use_device` chose, else CUDA or an Apple GPU where there is one, else the CPU."""
+    """Return the device that `use_device` chose, else CUDA or an Apple GPU where there is one, else the CPU."""
     return _chosen[0] if _chosen else _accelerator() or torch.device("cpu")
 
 
 def _device_names() -> list[str]:
-    """The names of all devices of this machine."""
+    """Return the names of all devices of this machine."""
     accelerator = _accelerator()
     if accelerator is None:
         return ["cpu"]
@@ -49,12 +49,12 @@ def _accelerator() -> torch.device | None:
 
 
 def device_of(net: nn.Module) -> torch.device:
-    """The device that holds a network's weights."""
+    """Return the device that holds a network's weights."""
     return next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
 
 
 def arithmetic_of(device: torch.device) -> str:
-    """All that may change the last bits of a result: torch, the device, its threads and its instructions."""
+    """Return all that may change the last bits of a result: torch, the device, its threads and its instructions."""
     if device.type == "cuda":
         return repr((torch.__version__, "cuda", torch.cuda.get_device_name(device), torch.version.cuda))
     capability, limit = torch.backends.cpu.get_cpu_capability(), os.environ.get(ISA_LIMIT, "")
@@ -77,7 +77,7 @@ class Bf16:
 
 
 def bf16_on(device: torch.device) -> Bf16:
-    """What bf16 is worth on a device.
+    """Return what bf16 is worth on a device.
 
     The kind of hardware decides, never a timing: the same machine must give the same bits every time. Among CPUs, those
     with AMX are faster in bf16; those with AVX512_BF16 alone, and those that emulate it, are slower.
@@ -111,7 +111,7 @@ def use_bf16(precision: str, device: torch.device) -> bool:
 
 
 def explained(device: torch.device, precision: str) -> str:
-    """Where and how a network computes, and why; for the log."""
+    """Return where and how a network computes, and why; for the log."""
     if _chosen and device == _chosen[0]:
         why = "as asked"
     elif (accelerator := _accelerator()) is None:

@@ -25,5 +25,5 @@ def last_line(error: object) -> str:
 
 
 def first_line(error: object) -> str:
-    """The first line of an error's message, without a full stop; the name of its type if there is no message."""
+    """Return the first line of an error's message, without a full stop; the name of its type if there is no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

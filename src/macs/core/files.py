@@ -8,6 +8,7 @@ is done, what must not or cannot be written; `write_atomically` writes.
 import errno
 import glob
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -20,8 +21,13 @@ from contextlib import contextmanager, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
+from macs.core.console import tell
 from macs.core.errors import MacsError
-from macs.core.flock import fcntl
+
+try:
+    import fcntl
+except ImportError:  # on Windows, where files are not locked
+    fcntl = None  # type: ignore[assignment]
 
 RUN_FILES = ("recipe.toml", "metrics.jsonl", "state.pt", "net.safetensors")  # the files of a run folder
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm", ".npy")
@@ -35,10 +41,15 @@ KINDS = {
 }
 
 
+def is_url(path: str) -> bool:
+    """Return whether a path is a URL, such as s3://bucket/folder, and not the path of a file."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
+
+
 def user_path(path: str | Path) -> Path:
-    """A path as the user wrote it, with ~ expanded; refused if no file can have that name."""
+    """Return a path as the user wrote it, with ~ expanded; refused if no file can have that name."""
     if not isinstance(path, str | Path):
-        raise MacsError(f"A path must be text, not a {type(path).__name__}; name a file or a folder.")
+        raise MacsError(f"A path must be a string, not a {type(path).__name__}; name a file or a folder.")
     text = str(path)
     if not text.strip():
         raise MacsError("A path is empty; name a file or a folder (. is the current one).")
@@ -55,7 +66,7 @@ def user_path(path: str | Path) -> Path:
 
 
 def user_cache() -> Path:
-    """The folder for macs among the user's caches, where this system keeps them."""
+    """Return the folder for macs among the user's caches, where this system keeps them."""
     if sys.platform == "win32":
         return user_path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local") / "macs" / "macs" / "Cache"
     if (named := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
@@ -90,7 +101,7 @@ def refuse_bomb(path: Path) -> None:
 
 
 def _pickle_says(path: Path, word: bytes) -> bool:
-    """Whether the pickle inside a file of torch.save has these bytes."""
+    """Return whether the pickle inside a file of torch.save has these bytes."""
     with _archive(path) as archive:
         if archive:
             return any(word in archive.read(name) for name in archive.namelist() if name.endswith("data.pkl"))
@@ -116,7 +127,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile | None]:
 
 
 def input_file(path: str | Path, what: str = "file", hint: str = "check the path") -> Path:
-    """The path of a regular file that exists and may be read; a MacsError says what is wrong with any other."""
+    """Return the path of a regular file that exists and may be read; a MacsError says what is wrong with any other."""
     path = user_path(path)
     kind = kind_of(path)
     if kind is None:
@@ -129,7 +140,7 @@ def input_file(path: str | Path, what: str = "file", hint: str = "check the path
 
 
 def input_folder(path: str | Path, hint: str = "check the path") -> Path:
-    """The path of a folder that exists and may be listed; a MacsError says what is wrong with any other."""
+    """Return the path of a folder that exists and may be listed; a MacsError says what is wrong with any other."""
     path = user_path(path)
     kind = kind_of(path)
     if kind is None:
@@ -142,7 +153,7 @@ def input_folder(path: str | Path, hint: str = "check the path") -> Path:
 
 
 def kind_of(path: Path, action: str = "read") -> str | None:
-    """The kind of thing that a path leads to: "a file", "a folder", "a FIFO", ...; None if nothing is there."""
+    """Return the kind of thing that a path leads to: "a file", "a folder", "a FIFO", ...; None if nothing is there."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -153,7 +164,7 @@ def kind_of(path: Path, action: str = "read") -> str | None:
 
 
 def output_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
-    """The path of a file to write, checked before the work that produces its content.
+    """Return the path of a file to write, checked before the work that produces its content.
 
     A link stands for its target. Files of a run and `inputs` are never overwritten. Nor are pictures and arrays: no
     result is one, and they might lie in a folder that is being read.
@@ -181,7 +192,7 @@ def output_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
 
 
 def output_folder(path: str | Path) -> Path:
-    """A folder to write into, checked before the work: it holds no run, and files can be created in it."""
+    """Return a folder to write into, checked before the work: it holds no run, and files can be created in it."""
     path = user_path(path)
     kind = kind_of(path, "write")
     if kind not in (None, "a folder"):
@@ -193,7 +204,7 @@ def output_folder(path: str | Path) -> Path:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a training run."""
+    """Return whether a folder holds a training run."""
     return (folder / "recipe.toml").exists()
 
 
@@ -224,12 +235,12 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def reason(error: OSError) -> str:
-    """Why the system refused, in its own words."""
+    """Return why the system refused, in its own words."""
     return (error.strerror or str(error)).rstrip(".")
 
 
 def same_path(path: Path, other: str | Path) -> bool:
-    """Whether two paths lead to the same file or folder; False if either does not exist."""
+    """Return whether two paths lead to the same file or folder; False if either does not exist."""
     try:
         return path.samefile(Path(other).expanduser())
     except (OSError, RuntimeError, ValueError):  # `other` is not a path, perhaps the name of a dataset
@@ -237,7 +248,7 @@ def same_path(path: Path, other: str | Path) -> bool:
 
 
 def _refuse_unwritable(folder: Path, path: Path) -> None:
-    """Raise an error if `path` cannot be created in its folder, or in the nearest existing folder above it."""
+    """Raise if `path` cannot be created in its folder, or in the nearest existing folder above it."""
     while (kind := kind_of(folder, "write")) is None:
         folder = folder.parent
     if kind != "a folder":
@@ -295,6 +306,27 @@ def _temporary(path: Path) -> Iterator[Path]:
         if fcntl is not None:
             os.close(handle)
         name.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(file: Path, waiting: str) -> Iterator[None]:
+    """Hold a lock file; if another process holds it, print `waiting` and wait until that process lets go or ends."""
+    if fcntl is None:  # Windows: nothing keeps two processes apart
+        yield
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell(waiting)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:  # some network file systems have no locks
+            pass
+        yield
+    finally:
+        os.close(handle)  # this releases the lock, as the system does when a process is killed
 
 
 def remove_abandoned(path: Path) -> None:

@@ -11,7 +11,7 @@ LONGEST = 100_000_000  # bytes, the limit of safetensors itself
 
 
 def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """The header, and the position at which the tensors begin; a ValueError if there is no such header."""
+    """Return the header, and the position at which the tensors begin; a ValueError if there is no such header."""
     length = int.from_bytes(file.read(8), "little")
     try:
         header = json.loads(file.read(length) if length <= LONGEST else b"")
@@ -27,5 +27,5 @@ def label_text(header: dict[str, Any]) -> str | None:
     metadata = header.get("__metadata__", {})
     text = metadata.get("macs") if isinstance(metadata, dict) else metadata
     if not isinstance(text, str | None):
-        raise ValueError("its metadata are not texts")  # noqa: TRY004 - likewise
+        raise ValueError("its metadata are not strings")  # noqa: TRY004 - likewise
     return text

@@ -46,14 +46,14 @@ class Processes:
         return whole
 
     def total(self, own: Tensor) -> Tensor:
-        """The sum of a tensor over all processes; gradients flow back to each of them."""
+        """Return the sum of a tensor over all processes; gradients flow back to each of them."""
         if self.count == 1:
             return own
         total: Tensor = _Total.apply(own)
         return total
 
     def common(self, drawn: Tensor) -> Tensor:
-        """The first process's random draw, in every process."""
+        """Return the first process's random draw, in every process."""
         if self.count > 1:
             dist.broadcast(drawn, 0)
         return drawn

@@ -22,24 +22,24 @@ STOPPED = (129, 143)  # exit codes of our own handlers of SIGHUP and SIGTERM
 
 
 def modules_in(package: str) -> list[str]:
-    """Names of the modules of an imported package, found without importing them."""
+    """Return names of the modules of an imported package, found without importing them."""
     return [m.name for m in pkgutil.iter_modules(sys.modules[package].__path__) if not m.name.startswith("_")]
 
 
 def unknown(kind: str, name: str, known: list[str]) -> MacsError:
-    """The error for an unknown name, with the most similar known one."""
+    """Return the error for an unknown name, with the most similar known one."""
     near = get_close_matches(name[:LONGEST], known, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     return MacsError(f"There is no {kind} called {quoted(name)}{hint}; choose one of {', '.join(known)}.")
 
 
 def quoted(name: str) -> str:
-    """A name in quotes, shortened if it is very long."""
+    """Return a name in quotes, shortened if it is very long."""
     return repr(name if len(name) <= LONGEST else f"{name[:LONGEST]}...")
 
 
 def import_from(reference: str, kind: str) -> Any:
-    """The object that 'module:Name' refers to; the module may also lie in the working folder."""
+    """Return the object that 'module:Name' refers to; the module may also lie in the working folder."""
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
         raise MacsError(f"{quoted(reference)} is not a valid {kind} name; write module:Name, for example my_code:Mine.")
@@ -63,7 +63,7 @@ def users_code(failed: str) -> Iterator[None]:
 
 
 def _message(error: BaseException) -> str:
-    """The first line of an error's message."""
+    """Return the first line of an error's message."""
     if isinstance(error, SystemExit):
         return f"it calls sys.exit({error.code!r:.200})"
     first, kind = first_line(error), type(error).__name__
@@ -101,11 +101,11 @@ class Registry(Generic[T]):
         return self._entries[name]
 
     def available(self) -> list[str]:
-        """All registered names, sorted."""
+        """Return all registered names, sorted."""
         return sorted(self.entries())
 
     def entries(self) -> dict[str, T]:
-        """All entries by name, in the order of their registration."""
+        """Return all entries by name, in the order of their registration."""
         if not self._complete:
             for module in modules_in(self.package):
                 importlib.import_module(f"{self.package}.{module}")

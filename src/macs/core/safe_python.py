@@ -12,7 +12,7 @@ PYTHON_FLAGS = ("-P",)
 
 
 def python(*arguments: str) -> list[str]:
-    """The command line of a Python process like this one."""
+    """Return the command line of a Python process like this one."""
     return [sys.executable, *PYTHON_FLAGS, *arguments]
 
 

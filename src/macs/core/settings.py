@@ -16,7 +16,7 @@ from macs.core.registry import unknown
 
 N = TypeVar("N", int, float)
 S = TypeVar("S")
-WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 MISFIT = object()
 LONGEST = 80  # characters of a wrong value that are shown
 
@@ -40,14 +40,14 @@ class Span:
         return f"{least} {self.least:,} and {most} {self.most:,}"
 
     def hold(self, name: str, value: N) -> N:
-        """The value if it lies in the span, or an error; NaN never does."""
+        """Return the value; raise if it does not lie in the span, as NaN never does."""
         if not isinstance(value, Real) or value not in self:
             raise MacsError(f"{name} must be {self}, not {shown(value)}.")
         return value
 
 
 class NotBlank:
-    """Text with at least one visible character."""
+    """Strings with at least one visible character."""
 
     def __contains__(self, value: str) -> bool:
         return bool(value.strip())
@@ -67,7 +67,7 @@ def check(settings: Any) -> None:
 
 
 def from_dict(kind: type[S], values: Any, within: str = "") -> S:
-    """A dataclass from its `asdict`, perhaps by way of JSON; an unknown or a missing key is an error.
+    """Return a dataclass from its `asdict`, perhaps by way of JSON; an unknown or a missing key is an error.
 
     Every value is converted to the declared type of its field, also in nested dataclasses; `within` is the prefix of
     the names in messages, such as "calibration.".
@@ -87,7 +87,7 @@ def from_dict(kind: type[S], values: Any, within: str = "") -> S:
 
 
 def unusual(settings: Any) -> list[str]:
-    """The fields whose values are unusually large, with their values."""
+    """Return the fields whose values are unusually large, with their values."""
     large = []
     for name, kind in _kinds(settings).items():
         value, limit = getattr(settings, name), get_args(kind)[-1] if get_origin(kind) is Annotated else None
@@ -97,7 +97,7 @@ def unusual(settings: Any) -> list[str]:
 
 
 def typed(name: str, value: Any, kind: Any) -> Any:
-    """The value as its declared type, or an error."""
+    """Return the value as its declared type; raise if it has another type or lies out of bounds."""
     if get_origin(kind) is Annotated:
         base, limit = get_args(kind)
         value = typed(name, value, base)
@@ -116,7 +116,7 @@ def typed(name: str, value: Any, kind: Any) -> Any:
 
 
 def _converted(kind: Any, name: str, value: Any) -> Any:
-    """The value as one type, or MISFIT. An int may be given as 3.0, and numpy's numbers count as numbers."""
+    """Return the value as one type, or MISFIT. An int may be given as 3.0, and numpy's numbers count as numbers."""
     converted: Any = MISFIT
     number = isinstance(value, Real) and not isinstance(value, bool)
     if kind is Any:
@@ -171,7 +171,7 @@ def _finite(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A wrong value as a message shows it, shortened if it is long."""
+    """Return a wrong value as a message shows it, shortened if it is long."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of about {round(value.bit_length() * math.log10(2))} digits"
     try:

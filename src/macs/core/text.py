@@ -8,14 +8,14 @@ FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # the last four are full-width
 
 
 def printable(text: str) -> str:
-    """The text on one line, with surrogates, control characters and invisible characters escaped."""
+    """Return the text on one line, with surrogates, control characters and invisible characters escaped."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else _escaped(character) for character in text)
 
 
 def whole(text: str) -> str:
-    """The text with surrogates, which cannot be encoded, and NUL, at which CSV readers stop, escaped."""
+    """Return the text with surrogates, which cannot be encoded, and NUL, at which CSV readers stop, escaped."""
     return SURROGATE.sub(lambda match: _escaped(match.group()), text).replace("\0", "\\x00")
 
 

@@ -31,9 +31,9 @@ class RawBatch:
     outlier_count: int  # in the whole batch
 
 
-def steps_per_epoch(train: ImageSet, batch_in: int, epoch_size: int = 0) -> int:
+def steps_per_epoch(images: int, batch_in: int, epoch_size: int = 0) -> int:
     """Full batches in an epoch of `epoch_size` images (0: all); a set that is smaller than a batch makes one batch."""
-    return max(1, min(epoch_size or len(train), len(train)) // batch_in)
+    return max(1, min(epoch_size or images, images) // batch_in)
 
 
 def training_batches(
@@ -84,7 +84,7 @@ def draws(
 
     Each ID image comes at most once; with `balance`, each class comes equally often instead. Outliers are drawn afresh.
     """
-    steps = steps_per_epoch(train, batch_in, epoch_size)
+    steps = steps_per_epoch(len(train), batch_in, epoch_size)
     count = min(epoch_size or len(train), len(train), steps * batch_in)
     random = generator(seed, epoch, ORDER)
     order = balanced(labels_of(train), count, random) if balance else random.permutation(len(train))[:count]
@@ -95,7 +95,7 @@ def draws(
 
 
 def labels_of(train: ImageSet) -> NDArray[np.int64]:
-    """The labels of training images, or an error."""
+    """Return the labels of training images; raise if there are none."""
     if train.labels is None:
         raise MacsError(f"{train.name} has no labels, so a classifier cannot learn from it; give labelled images.")
     return train.labels

@@ -31,7 +31,7 @@ def same_classes(images: ImageSet, names: Sequence[str], whose: str) -> None:
 
 
 def few(names: Sequence[str]) -> str:
-    """The names, or the first ten and their number."""
+    """Return the names, or the first ten and their number."""
     return ", ".join(names[:SHOWN]) + (f", ... ({len(names):,} in all)" if len(names) > SHOWN else "")
 
 
@@ -84,7 +84,7 @@ def warn_of_trained_outliers(sets: Mapping[str, ImageSet], outliers: DataSpec) -
 
 
 def _shared_with(images: ImageSet, outliers: DataSpec) -> int:
-    """The number of images that are also among these outliers, as far as paths and files tell."""
+    """Return the number of images that are also among these outliers, as far as paths and files tell."""
     if ":" in outliers.source or MEMORY in (outliers.source, images.origin.source):
         return 0  # module:Name may be code that only a record names, which is not imported
     theirs, ours = Place(outliers.source), Place(images.origin.source)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 from macs.core.files import kind_of, user_path
 from macs.core.registry import users_code
-from macs.data.dataset_adapters import listed_classes
+from macs.data.dataset_adapters import listed_classes, plain_number
 from macs.data.imageset import ImageSet, as_array, numbers_as_names, require_images, whole_numbers
 from macs.data.pixels import Joined, Resized
 from macs.data.preparation import Preparation
@@ -36,7 +36,7 @@ OVERSHOOT = 1e-3  # beyond [0, 1], as interpolation leaves it
 def to_images(
     given: Any, what: str, preparation: Preparation | None = None, *, labelled: bool = True, paths: bool = False
 ) -> ImageSet:
-    """Images in any of the forms above as a set; `what` names them in messages.
+    """Return images in any of the forms above as a set; `what` names them in messages.
 
     Pictures are prepared as `preparation` says. Arrays and tensors keep their size if they are square.
     """
@@ -66,7 +66,7 @@ def to_sets(
 
 
 def is_loader(given: object) -> bool:
-    """Whether this is a DataLoader of torch, or like one."""
+    """Return whether this is a DataLoader of torch, or like one."""
     return hasattr(given, "sampler") and hasattr(given, "dataset") and hasattr(given, "__iter__")
 
 
@@ -93,7 +93,7 @@ def loaded_sets(
 
 
 def _batches(loader: Any, what: str) -> Iterator[Any]:
-    """The batches of a loader; whatever its own code raises becomes a MacsError."""
+    """Yield the batches of a loader; whatever its own code raises becomes a MacsError."""
     failed, end = f"The DataLoader of the {what} fails", object()
     with users_code(failed):
         batches = iter(loader)
@@ -106,7 +106,7 @@ def _batches(loader: Any, what: str) -> Iterator[Any]:
 
 
 def parts_of(batch: Any) -> tuple[Any, Any]:
-    """The images and the labels of a batch; the labels are None if there are none."""
+    """Return the images and the labels of a batch; the labels are None if there are none."""
     if isinstance(batch, Mapping):
         image, label = (next((key for key in keys if key in batch), None) for keys in (IMAGE_KEYS, LABEL_KEYS))
         if image is None:
@@ -119,12 +119,12 @@ def parts_of(batch: Any) -> tuple[Any, Any]:
         if all(isinstance(item, Mapping) or (isinstance(item, list | tuple) and item) for item in batch):
             pairs = [parts_of(item) if isinstance(item, Mapping) else (item[0], [*item, None][1]) for item in batch]
             images, labels = zip(*pairs, strict=True)
-            return list(images), None if any(label is None for label in labels) else [*map(_number, labels)]
+            return list(images), None if any(label is None for label in labels) else [*map(plain_number, labels)]
     return batch, None
 
 
 def pixels_from(images: Any, what: str) -> NDArray[np.uint8]:
-    """An array or a tensor of one image or more as uint8, N x H x W x 3."""
+    """Return an array or a tensor of one image or more as uint8, N x H x W x 3."""
     tensor = hasattr(images, "detach")
     if tensor:
         images = images.detach().cpu()
@@ -185,7 +185,7 @@ def _of_pictures(items: Sequence[Any], what: str, preparation: Preparation | Non
 
 
 def _of_paths(given: Any, preparation: Preparation | None) -> ImageSet | None:
-    """The images of files, or of one folder; None for anything but paths."""
+    """Return the images of files, or of one folder; None for anything but paths."""
     several = [given] if isinstance(given, str | Path) else given
     if not isinstance(several, list | tuple) or not several:
         return None
@@ -197,7 +197,7 @@ def _of_paths(given: Any, preparation: Preparation | None) -> ImageSet | None:
 
 
 def _joined(sets: list[ImageSet], loader: Any, what: str) -> ImageSet:
-    """The batches of a loader as one set."""
+    """Return the batches of a loader as one set."""
     if not sets:
         raise MacsError(f"The DataLoader of the {what} gives no batch; check its dataset.")
     labels = [each.labels for each in sets if each.labels is not None]
@@ -218,16 +218,11 @@ def _joined(sets: list[ImageSet], loader: Any, what: str) -> ImageSet:
 
 
 def _labelled(images: ImageSet, labels: Any, what: str) -> ImageSet:
-    """The set with these labels, if there are any."""
+    """Return the set with these labels, if there are any."""
     if labels is None:
         return images
     numbers = whole_numbers(what, labels.detach().cpu() if hasattr(labels, "detach") else labels)
     return replace(images, labels=numbers, classes=numbers_as_names(numbers))
-
-
-def _number(label: Any) -> Any:
-    """A label as a plain number, if it is a tensor or an array of one."""
-    return label.item() if hasattr(label, "item") and getattr(label, "ndim", 0) == 0 else label
 
 
 def _required(preparation: Preparation | None, what: str) -> Preparation:
@@ -255,14 +250,14 @@ def _is_picture(given: Any) -> bool:
 
 
 def _are_several(images: Any) -> bool:
-    """Whether these are several images: an array of four dimensions, or a list of images."""
+    """Return whether these are several images: an array of four dimensions, or a list of images."""
     if isinstance(images, list | tuple):
         return bool(images) and all(_is_picture(each) or (_is_array(each) and len(each.shape) == 3) for each in images)
     return _is_array(images) and len(images.shape) == 4
 
 
 def _holds_pictures(loader: Any) -> bool:
-    """Whether a loader would fail, because torch's own collate function makes no batches of PIL images."""
+    """Return whether a loader would fail, because torch's own collate function makes no batches of PIL images."""
     own = getattr(loader.collate_fn, "__name__", "") == "default_collate"
     dataset = loader.dataset
     if not own or not hasattr(dataset, "__len__") or not len(dataset):

@@ -51,7 +51,7 @@ class DatasetPictures:
         return self.length
 
     def item(self, i: int) -> tuple[Any, Any]:
-        """A picture and its label, None if it has none."""
+        """Return a picture and its label, None if it has none."""
         with self.lock, users_code(f"{self.name} fails at item {i}"):
             item = self.dataset[i]
         if isinstance(item, dict):
@@ -65,7 +65,7 @@ class DatasetPictures:
         return as_rgb(self.item(i)[0], where)
 
     def labels(self) -> NDArray[np.int64] | None:
-        """The label of each item, None if there are none: from the dataset's own list, else from the items."""
+        """Return the label of each item, None if there are none: from the dataset's own list, else from the items."""
         probes = {i: self.label(i) for i in probed(len(self))}
         if all(label is None for label in probes.values()):
             return None
@@ -79,7 +79,7 @@ class DatasetPictures:
 
     def label(self, i: int) -> int | None:
         label = self.item(i)[1]
-        number = label.item() if hasattr(label, "item") and getattr(label, "ndim", 0) == 0 else label
+        number = plain_number(label)
         if number is not None and not isinstance(number, int):
             raise MacsError(f"Item {i} of {self.name} has the label {label!r:.100}; labels must be class numbers.")
         return number
@@ -94,13 +94,18 @@ class DatasetPictures:
                 )
 
 
+def plain_number(label: Any) -> Any:
+    """Return a label as a plain number, if it is a tensor or an array of one."""
+    return label.item() if hasattr(label, "item") and getattr(label, "ndim", 0) == 0 else label
+
+
 def probed(length: int) -> list[int]:
-    """A few positions, spread over a dataset."""
+    """Return a few positions, spread over a dataset."""
     return sorted({round(i * (length - 1) / (PROBES - 1)) for i in range(PROBES)})
 
 
 def as_rgb(image: Any, where: str) -> Image.Image:
-    """A PIL image, turned upright as a file is, or a uint8 array or tensor, as an RGB picture."""
+    """Return a PIL image, turned upright as a file is, or a uint8 array or tensor, as an RGB picture."""
     from PIL import Image, ImageOps
 
     try:
@@ -115,7 +120,7 @@ def as_rgb(image: Any, where: str) -> Image.Image:
 
 
 def as_rows(image: Any, where: str) -> NDArray[np.uint8]:
-    """An array H x W or H x W x channels; tensors usually have their channels first, arrays last."""
+    """Return an array H x W or H x W x channels; tensors usually have their channels first, arrays last."""
     if not hasattr(image, "dtype") or not hasattr(image, "shape"):
         raise MacsError(f"{where} is a {type(image).__name__}; give a PIL image, or a uint8 array or tensor.")
     if str(image.dtype).removeprefix("torch.") != "uint8":
@@ -148,7 +153,7 @@ def listed_labels(dataset: Any) -> NDArray[np.int64] | None:
 
 
 def listed_classes(dataset: Any) -> tuple[str, ...]:
-    """The class names in a dataset's `classes`, also of a torch Subset; none if it has none."""
+    """Return the class names in a dataset's `classes`, also of a torch Subset; none if it has none."""
     while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
         dataset = dataset.dataset
     classes = getattr(dataset, "classes", None)
@@ -158,12 +163,12 @@ def listed_classes(dataset: Any) -> tuple[str, ...]:
 
 
 def synonyms(name: Any) -> Iterable[Any]:
-    """The names of one class: torchvision's ImageNet has tuples of them."""
+    """Return the names of one class: torchvision's ImageNet has tuples of them."""
     return name if isinstance(name, tuple | list) else (name,)
 
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, a repeated one with its class number added: ImageNet has two classes called crane."""
+    """Return the names, a repeated one with its class number added: ImageNet has two classes called crane."""
     first = {name: i for i, name in reversed(list(enumerate(names)))}
     return tuple(name if first[name] == i else f"{name} ({i})" for i, name in enumerate(names))
 
@@ -192,7 +197,7 @@ class HFPictures:
 
 
 def open_hf(name: str, split: str) -> tuple[Any, str]:
-    """A split of the dataset with this command-line name, and the column of its labels if the name gives one."""
+    """Return a split of the dataset with this command-line name, and the column of its labels if the name gives one."""
     path, config, column = parse(name)
     with explained(name):
         import datasets
@@ -202,7 +207,7 @@ def open_hf(name: str, split: str) -> tuple[Any, str]:
 
 
 def splits_of(name: str) -> list[str]:
-    """The splits of a dataset by our names: train, val, test, ...; none if all of its images are one set."""
+    """Return the splits of a dataset by our names: train, val, test, ...; none if all of its images are one set."""
     path, config, _ = parse(name)
     with explained(name):
         import datasets
@@ -216,7 +221,7 @@ def splits_of(name: str) -> list[str]:
 
 
 def split_of(dataset: Any, split: str, name: str) -> Any:
-    """A split of a DatasetDict; a Dataset is one set, whatever the split."""
+    """Return a split of a DatasetDict; a Dataset is one set, whatever the split."""
     if not isinstance(dataset, Mapping):
         return dataset
     accepted = VALIDATION if split == "val" else (split,)
@@ -227,7 +232,7 @@ def split_of(dataset: Any, split: str, name: str) -> Any:
 
 
 def parse(name: str) -> tuple[str | Path, str | None, str]:
-    """A folder or the name of a dataset on the hub, its configuration, and the column of its labels."""
+    """Return a folder or the name of a dataset on the hub, its configuration, and the column of its labels."""
     whole, _, column = name.removeprefix(PREFIX).partition(":")
     folder = user_path(whole)
     if kind_of(folder) == "a folder":
@@ -237,17 +242,17 @@ def parse(name: str) -> tuple[str | Path, str | None, str]:
 
 
 def saved(path: str | Path) -> bool:
-    """Whether a folder was written by save_to_disk."""
+    """Return whether a folder was written by save_to_disk."""
     return isinstance(path, Path) and any(kind_of(path / file) for file in ("dataset_dict.json", "state.json"))
 
 
 def image_column(dataset: Any, column: str, name: str) -> str:
-    """The column of images: the one that is named, else the only one of that type."""
+    """Return the column of images: the one that is named, else the only one of that type."""
     return _column(dataset, column, "Image", "images", name) or _missing(name, "column of images", dataset)
 
 
 def label_column(dataset: Any, column: str, name: str) -> str:
-    """The column of labels: the one that is named, else the only one of that type; empty if there is none."""
+    """Return the column of labels: the one that is named, else the only one of that type; empty if there is none."""
     return _column(dataset, column, "ClassLabel", "labels", name)
 
 
@@ -281,7 +286,7 @@ def features_of(dataset: Any, name: str) -> Mapping[str, Any]:
 
 
 def read_labels(dataset: Any, column: str, name: str) -> tuple[NDArray[np.int64] | None, Sequence[str]]:
-    """The labels in a column and the names of the classes; no labels if all are -1, as in hidden test sets."""
+    """Return the labels in a column and the names of the classes; no labels if all are -1, as in hidden test sets."""
     values = dataset.select_columns([column]).with_format("arrow")[:][column]
     if values.null_count:
         raise MacsError(f"{name} has {values.null_count:,} rows without a label in the column {column}.")

@@ -106,7 +106,7 @@ def read_parts(
 
 
 def check_folder(folder: Path, progress: Progress, thorough: bool) -> tuple[int, list[str]]:
-    """The number of readable images below a folder, and why the others cannot be read."""
+    """Return the number of readable images below a folder, and why the others cannot be read."""
     files = list(walk_names(folder))
     sentences = [trouble for _, trouble in files if trouble]
     names = [name for name, trouble in files if not trouble]
@@ -120,7 +120,7 @@ def md5_of(file: Path) -> str:
 
 
 def differing(file: Path, remote: Remote) -> str:
-    """How a file differs from the published one in size or checksum; empty if it does not."""
+    """Return how a file differs from the published one in size or checksum; empty if it does not."""
     if remote.size and file.stat().st_size != remote.size:
         return f"has {file.stat().st_size:,} bytes, but the published file has {remote.size:,}"
     if remote.md5 and (md5 := md5_of(file)) != remote.md5:
@@ -180,7 +180,7 @@ def check_mirror(mirror: str | None) -> None:
 
 
 def obstacle(entry: Dataset, split: SplitCheck, folder: Path) -> str:
-    """Why an incomplete split is not downloaded, since existing files are never replaced; empty if it can be."""
+    """Return why an incomplete split is not downloaded, since existing files are never replaced; empty if it can be."""
     if split.broken:
         more = f" ({len(split.broken) - 1} more are broken)" if len(split.broken) > 1 else ""
         return f"{split.broken[0].rstrip('.')}, but move this one away first{more}."

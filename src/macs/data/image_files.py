@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
 from macs.core.files import input_file, kind_of, reason
+from macs.core.registry import quoted
 from macs.data.preparation import SUFFIXES
 
 T = TypeVar("T")
@@ -38,12 +39,12 @@ class FoundFile(NamedTuple):
 
 
 def walk(folder: Path) -> Iterator[FoundFile]:
-    """Every image below a folder; hidden files are skipped, and links are followed unless they lead back up."""
+    """Return every image below a folder; hidden files are skipped, and links are followed unless they lead back up."""
     return (FoundFile(folder / name, trouble) for name, trouble in walk_names(folder))
 
 
 def walk_names(folder: Path) -> Iterator[tuple[str, str]]:
-    """The same as pairs of a relative name, with / as separator, and a trouble: a million take a few seconds."""
+    """Yield the same as pairs of a relative name, with / as separator, and a trouble: a million take a few seconds."""
     start = os.path.realpath(folder)
     levels = {start: ("", entries(folder))}  # from the top folder down to the current one, by their real paths
     while levels:
@@ -65,14 +66,14 @@ def walk_names(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def folders_in(folder: Path) -> list[str]:
-    """The names of the folders directly inside a folder, except those that `walk` would not enter."""
+    """Return the names of the folders directly inside a folder, except those that `walk` would not enter."""
     start = os.path.realpath(folder)
     inner = (entry.name for entry in entries(folder) if is_folder(entry))
     return sorted(name for name in inner if not leads_up(os.path.realpath(folder / name), start))
 
 
 def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """The entries of a folder that are not hidden, sorted in pieces of SORTED."""
+    """Yield the entries of a folder that are not hidden, sorted in pieces of SORTED."""
     with os.scandir(folder) as listing:
         for piece in in_batches(listing, SORTED):
             yield from sorted((entry for entry in piece if entry.name[0] != "."), key=lambda entry: entry.name)
@@ -86,19 +87,19 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def leads_up(inner: str, start: str) -> bool:
-    """Whether a folder is the one we started from, or contains it."""
+    """Return whether a folder is the one we started from, or contains it."""
     return Path(start).is_relative_to(inner)
 
 
 def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` items; the last may be shorter."""
+    """Yield lists of `size` items; the last may be shorter."""
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch
 
 
 def printable_name(path: str | Path) -> str:
-    """A name that can be written as UTF-8; bytes and characters that cannot become \\x.. or \\u...."""
+    """Return a name that can be written as UTF-8; bytes and characters that cannot become \\x.. or \\u...."""
     if isinstance(path, str) and path.isascii():
         return path  # the same object: no second copy of a million names
     try:
@@ -108,7 +109,7 @@ def printable_name(path: str | Path) -> str:
 
 
 def images_under(folder: Path) -> list[str]:
-    """Paths of the images below a folder, relative to it, all sorted together."""
+    """Return paths of the images below a folder, relative to it, all sorted together."""
     names = []
     for name, trouble in walk_names(folder):
         if trouble:
@@ -120,7 +121,7 @@ def images_under(folder: Path) -> list[str]:
 
 
 def labels_by_folder(folder: Path, names: Sequence[str]) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """Labels from the folders directly inside, one class per folder; None if no image lies in such a folder."""
+    """Return labels from the folders directly inside, one class per folder; None if no image lies in such a folder."""
     flat = [name for name in names if "/" not in name]
     if len(flat) == len(names):
         return None, ()
@@ -158,7 +159,7 @@ class ImageList:
         for i, line in enumerate(lines_of(path)):
             match = _LINE.fullmatch(line)
             if not match:
-                raise wrong(path, i, f"holds {shown(line)}; write the path of an image ({', '.join(SUFFIXES)}) there")
+                raise wrong(path, i, f"holds {quoted(line)}; write the path of an image ({', '.join(SUFFIXES)}) there")
             label = sys.intern(match[2] or "")
             if i and kind_of_label(label) != kind_of_label(labels[0]):
                 first, here = (f"{kind_of_label(text)} ({text or 'none'})" for text in (labels[0], label))
@@ -177,7 +178,7 @@ class ImageList:
                 raise wrong(self.file, i, f"names {base / path}, which is not there; check the path and its root")
 
     def numbered(self, classes: Sequence[str] = ()) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-        """Labels as class numbers, and the names of the classes; `classes` gives these and their order."""
+        """Return labels as class numbers, and the names of the classes; `classes` gives these and their order."""
         names = tuple(classes) or self.class_names_beside()
         if not self.labels:
             return None, names
@@ -195,10 +196,10 @@ class ImageList:
     def _refuse(self, wrong_ones: NDArray[np.bool_], why: str) -> None:
         if wrong_ones.any():
             i = int(wrong_ones.argmax())
-            raise wrong(self.file, i, f"has the label {shown(self.labels[i])}, which {why}; correct it")
+            raise wrong(self.file, i, f"has the label {quoted(self.labels[i])}, which {why}; correct it")
 
     def class_names_beside(self) -> tuple[str, ...]:
-        """The lines of classes.txt in the list's folder; none if there is no such file."""
+        """Return the lines of classes.txt in the list's folder; none if there is no such file."""
         file = self.file.parent / CLASSES
         return tuple(lines_of(file)) if kind_of(file) == "a file" else ()
 
@@ -211,7 +212,7 @@ def base_of(file: Path, folders: Sequence[Path]) -> Path:
 
 
 def lines_of(file: Path) -> Iterator[str]:
-    """The lines of a text file, stripped; an empty line is refused."""
+    """Yield the lines of a text file, stripped; an empty line is refused."""
     try:
         with file.open(encoding="utf-8-sig") as lines:
             for i, line in enumerate(map(str.strip, lines)):
@@ -226,10 +227,6 @@ def lines_of(file: Path) -> Iterator[str]:
 
 def kind_of_label(label: str) -> str:
     return "a number" if _NUMBER.fullmatch(label) else "text" if label else "nothing"
-
-
-def shown(text: str) -> str:
-    return repr(text if len(text) <= 100 else f"{text[:100]}...")
 
 
 def wrong(file: Path, i: int, what: str) -> MacsError:

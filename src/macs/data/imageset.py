@@ -472,7 +472,7 @@ class ImageSet:
 
 
 def require_images(images: object, what: str) -> ImageSet:
-    """The argument if it is an image set, else an error that says how to make one."""
+    """Return the argument; if it is not an image set, raise an error that says how to make one."""
     if isinstance(images, ImageSet):
         return images
     if isinstance(images, str | Path):

@@ -30,7 +30,7 @@ DIVISIBLE = 10  # images that such a set must have; fewer are all for training
 
 
 def data_root(path: str | Path | None = None) -> Path:
-    """The folder that holds the datasets: `path`, else $MACS_DATA, else the user's cache folder."""
+    """Return the folder that holds the datasets: `path`, else $MACS_DATA, else the user's cache folder."""
     location = os.environ.get("MACS_DATA") if path is None else path
     if location is None:
         return user_cache()
@@ -42,12 +42,12 @@ def data_root(path: str | Path | None = None) -> Path:
 
 
 def available() -> list[str]:
-    """The datasets that `load` knows by name."""
+    """Return the datasets that `load` knows by name."""
     return catalog.available()
 
 
 def dataset_called(name: str) -> Dataset:
-    """The dataset of this name in the catalogue, or the user's own as 'module:Name'.
+    """Return the dataset of this name in the catalogue, or the user's own as 'module:Name'.
 
     The user's own is a `Dataset`, as in the catalogue, or a function of the split that returns a map-style dataset.
     """
@@ -118,7 +118,7 @@ class Place:
         return "val" if "val" in self.splits else "test"
 
     def folder(self, split: str) -> Path:
-        """The folder that holds the images of a split: never train and test images together."""
+        """Return the folder that holds the images of a split: never train and test images together."""
         splits = self.splits if split else []
         if splits and split not in splits:
             raise MacsError(
@@ -263,7 +263,7 @@ def load_unseen(
     labelled: bool = True,
     preparation: Preparation | None = None,
 ) -> ImageSet:
-    """Images to calibrate on: those of `split`, else the validation images, else the test images.
+    """Return images to calibrate on: those of `split`, else the validation images, else the test images.
 
     If there are splits, the set's name says which one was loaded.
     """
@@ -280,7 +280,7 @@ def load_held_out(
     labelled: bool = True,
     broken: OnBroken = "stop",
 ) -> ImageSet | None:
-    """The validation images of a set, where it has some."""
+    """Return the validation images of a set, where it has some."""
     if "val" not in Place(spec).splits:
         return None
     return load(spec, "val", root=root, preparation=preparation, labelled=labelled, broken=broken)
@@ -299,10 +299,10 @@ def is_validation_part(spec: DataSpec) -> bool:
 
 
 def divided_as(train: DataSpec, root: str | Path | None, preparation: Preparation) -> dict[str, ImageSet]:
-    """The same for a set of which a training has used the part that its record describes.
+    """Return the same for a set of which a training has used the part that its record describes.
 
-    `preparation` is the one that the images of the training had. It is an error if the set has changed since then: its
-    parts would be others, and images of the training among those that were held out.
+    `preparation` is the one that the images of the training had. Raises if the set has changed since then: its parts
+    would be others, and images of the training among those that were held out.
     """
     whole = load(
         train.source,
@@ -343,9 +343,16 @@ class CatalogRow:
 
 
 def catalog_rows(root: str | Path | None = None) -> list[CatalogRow]:
-    """All datasets of the catalogue, and which of their splits are in the data folder."""
+    """Return all datasets of the catalogue, and which of their splits are in the data folder."""
     folder = data_root(root)
     return [catalog_row(catalog[name], folder) for name in available()]
+
+
+def ood_sets_for(id: str, root: str | Path | None = None) -> list[str]:
+    """The catalogue's OOD sets on disk: those that come with packages if the ID set does too, else the others."""
+    embedded = id in available() and bool(catalog[id].packages)
+    names = (row.name for row in catalog_rows(root) if row.role == "ood" and "test" in row.found)
+    return [name for name in names if name != id and bool(catalog[name].packages) == embedded]
 
 
 def catalog_row(entry: Dataset, folder: Path) -> CatalogRow:

@@ -41,7 +41,7 @@ class Pixels(Protocol):
 
 
 def picture(pixels: Pixels, i: int) -> Image.Image:
-    """The original of image i if its source still has it, otherwise its pixels as a picture."""
+    """Return the original of image i if its source still has it, otherwise its pixels as a picture."""
     from PIL import Image
 
     if hasattr(pixels, "picture"):
@@ -51,7 +51,7 @@ def picture(pixels: Pixels, i: int) -> Image.Image:
 
 
 def prepared(pixels: Pixels, preparation: Preparation) -> Pixels:
-    """The images in another preparation, from the original pictures if their source still has them."""
+    """Return the images in another preparation, from the original pictures if their source still has them."""
     if hasattr(pixels, "prepared"):
         anew: Pixels = pixels.prepared(preparation)
         return anew
@@ -71,7 +71,7 @@ def check_images(where: object, pixels: Pixels) -> None:
 
 
 def positions(index: Index, length: int) -> NDArray[np.int64]:
-    """A slice or an index array as non-negative positions; an IndexError beyond the end, as from numpy."""
+    """Return a slice or an index array as non-negative positions; an IndexError beyond the end, as from numpy."""
     if isinstance(index, slice):
         return np.arange(*index.indices(length))
     wanted = np.asarray(index, dtype=np.int64)
@@ -234,7 +234,7 @@ class FilePictures:
 def decode(
     pictures: Pictures, index: Sequence[int], preparation: Preparation, progress: Progress | None = None
 ) -> NDArray[np.uint8]:
-    """The pictures at `index`, len(index) x size x size x 3."""
+    """Return the pictures at `index`, len(index) x size x size x 3."""
     images = np.empty((len(index), preparation.size, preparation.size, 3), np.uint8)
 
     def fill(start: int) -> int:
@@ -250,14 +250,14 @@ def decode(
 
 
 def prepared_picture(pictures: Pictures, i: int, preparation: Preparation) -> NDArray[np.uint8]:
-    """One picture as the network wants it; a file may be decoded at a reduced size."""
+    """Return one picture as the network wants it; a file may be decoded at a reduced size."""
     if isinstance(pictures, FilePictures):
         return preparation.read(pictures.root / pictures.names[i])
     return preparation(pictures[i])
 
 
 def unreadable(pictures: Pictures, progress: Progress | None = None) -> dict[int, str]:
-    """The reason for each picture that cannot be read, by its number; every picture is read."""
+    """Return the reason for each picture that cannot be read, by its number; every picture is read."""
 
     def failures(start: int) -> dict[int, str]:
         reasons = {}
@@ -281,14 +281,14 @@ def unreadable(pictures: Pictures, progress: Progress | None = None) -> dict[int
 def readable_files(
     root: Path, names: Sequence[str], broken: OnBroken, where: object, progress: Progress | None
 ) -> Sequence[int]:
-    """The numbers of the files to use: all of them, or with "skip" those that can be read."""
+    """Return the numbers of the files to use: all of them, or with "skip" those that can be read."""
     if broken not in get_args(OnBroken):
         raise unknown("way to treat broken images", str(broken), list(get_args(OnBroken)))
     return range(len(names)) if broken == "stop" else readable(FilePictures(root, names), where, progress)
 
 
 def readable(pictures: FilePictures, where: object, progress: Progress | None = None) -> list[int]:
-    """The numbers of the pictures that can be read; one warning reports the others."""
+    """Return the numbers of the pictures that can be read; one warning reports the others."""
     broken = unreadable(pictures, progress)
     if len(broken) == len(pictures):
         raise MacsError(f"None of the {len(pictures):,} images of {where} can be read: {next(iter(broken.values()))}")

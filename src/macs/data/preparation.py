@@ -28,8 +28,11 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 LONGEST = 65_500  # pixels of a side, as in JPEG: decoders keep whole rows, and Pillow allocates each at once
 PART = 2**18  # pixels that are converted at a time where that takes copies
 BYTES = 8  # per pixel, at most, to decode most kinds of files
-# Bytes per pixel of the others: for WebP libwebp and Pillow hold several copies, for a JPEG its coefficients.
-COSTLY = {"WEBP": 16, "progressive JPEG": 12}
+# Bytes per pixel of the others: libwebp and Pillow hold several copies, a TIFF may be one strip of 16-bit colours, and
+# a JPEG whose colours come in several scans is held as coefficients.
+COSTLY = {"WEBP": 16, "TIFF": 16, "progressive JPEG": 12}
+PROGRESSIVE, START_OF_SCAN = (0xC2, 0xC6, 0xCA, 0xCE), 0xDA  # markers of JPEG
+TILE_WIDTH, TILE_HEIGHT = 322, 323  # tags of TIFF
 STRIP = 8  # beyond this ratio of its sides, resizing a whole picture would take much memory
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm")
 
@@ -84,15 +87,45 @@ def _check_size(image: Image.Image, most: int | None) -> None:
     from PIL import Image
 
     width, height = image.size
+    pixels, its = width * height, f"{width} x {height} pixels"
     if max(width, height) > LONGEST:
-        raise ValueError(f"one side of its {width} x {height} pixels exceeds {LONGEST:,}")
+        raise ValueError(f"one side of its {its} exceeds {LONGEST:,}")
+    if image.format == "TIFF" and (tile := _tile_of(image)) > pixels:
+        pixels, its = tile, f"tiles of {tile:,} pixels"  # one is decoded as a whole, however small the picture
     limit, whose = (Image.MAX_IMAGE_PIXELS, "Pillow's limit") if most is None else (most, "the limit")
-    if limit is not None and width * height > limit:
-        raise ValueError(f"its {width} x {height} pixels exceed {whose} of {limit:,}")
-    kind = "progressive JPEG" if image.format == "JPEG" and "progressive" in image.info else image.format
-    if most is not None and kind in COSTLY and width * height > (allowed := most * BYTES // COSTLY[kind]):
+    if limit is not None and pixels > limit:
+        raise ValueError(f"its {its} exceed {whose} of {limit:,}")
+    if most is None:
+        return
+    kind = "progressive JPEG" if image.format in ("JPEG", "MPO") and _in_scans(image) else image.format
+    if kind in COSTLY and pixels > (allowed := most * BYTES // COSTLY[kind]):
         why = f"since decoding it takes {COSTLY[kind]} bytes per pixel"
-        raise ValueError(f"its {width} x {height} pixels exceed the limit of {allowed:,} for {kind}, {why}")
+        raise ValueError(f"its {its} exceed the limit of {allowed:,} for {kind}, {why}")
+
+
+def _tile_of(image: Image.Image) -> int:
+    """The pixels of a tile of a TIFF; 0 if it has none."""
+    width, height = (getattr(image, "tag_v2", {}).get(tag, 0) for tag in (TILE_WIDTH, TILE_HEIGHT))
+    return int(width) * int(height)
+
+
+def _in_scans(image: Image.Image) -> bool:
+    """Whether a JPEG has its colours in several scans: it is progressive, or its first scan has not all of them."""
+    file = image.fp  # type: ignore[attr-defined]  # every image that was opened from a file has it
+    before = file.tell()
+    file.seek(0)
+    content: bytes = file.read()
+    file.seek(before)
+    place = content.find(b"\xff", 2)
+    while 0 <= place < len(content) - 4:
+        marker, size = content[place + 1], int.from_bytes(content[place + 2 : place + 4], "big")
+        if marker in PROGRESSIVE:
+            return True
+        if marker == START_OF_SCAN:
+            return content[place + 4] < len(image.getbands())
+        alone = marker < 2 or 0xD0 <= marker < START_OF_SCAN  # without a segment; 0xFF is a marker's padding
+        place = content.find(b"\xff", place + (1 if marker == 0xFF else 2 if alone else 2 + size))
+    return True
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -306,7 +339,7 @@ DEFAULT = Preparation()
 
 
 def preparation_from(size: int | None, preparation: Preparation | None) -> Preparation:
-    """`preparation` if it is given, else the default one at `size`; an error if the two disagree."""
+    """Return `preparation` or, without one, the default at `size`; raise if the two disagree."""
     if preparation is None:
         return Preparation(SIZE if size is None else size)
     if size not in (None, preparation.size):

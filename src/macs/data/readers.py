@@ -24,7 +24,7 @@ class CodeInPickle(Exception):
 
 
 def unpickle(file: BinaryIO) -> dict[str, Any]:
-    """The dictionary in a file, its arrays read-only; strings of Python 2 are bytes, except for the keys."""
+    """Return the dictionary in a file, its arrays read-only; strings of Python 2 are bytes, except for the keys."""
     content = PlainUnpickler(file, encoding="bytes").load()
     return {text(key): value.array if isinstance(value, Array) else value for key, value in content.items()}
 
@@ -102,7 +102,7 @@ Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """The dictionary in a pickle of Python 2 or 3 that holds only arrays and plain values."""
+    """Return the dictionary in a pickle of Python 2 or 3 that holds only arrays and plain values."""
     path = input_file(path)
     try:
         with path.open("rb") as file:
@@ -122,7 +122,7 @@ def read_rows(path: Path, key: str, classes: int, first: int = 0) -> Labelled:
 
 
 def map_rows(path: Path, key: str, classes: int, first: int = 0) -> tuple[Pixels, NDArray[np.int64]]:
-    """The same, with the images left in the file if it holds them byte for byte, as all but old pickles do."""
+    """Return the same, with the images left in the file if it holds them byte for byte, as all but old pickles do."""
     planes, labels = _planes(path, key, classes, first)
     raw = np.ascontiguousarray(planes).data.cast("B")
     with path.open("rb") as file:
@@ -135,7 +135,7 @@ def map_rows(path: Path, key: str, classes: int, first: int = 0) -> tuple[Pixels
 
 
 def _planes(path: Path, key: str, classes: int, first: int) -> Labelled:
-    """The rows of a batch as N x 3 x size x size, and its labels counted from 0."""
+    """Return the rows of a batch as N x 3 x size x size, and its labels counted from 0."""
     batch = read_pickle(path)
     if missing := {"data", key} - batch.keys():
         raise damaged(path, f"it has no {' and no '.join(sorted(missing))}")
@@ -165,7 +165,7 @@ def read_svhn(path: Path) -> Labelled:
 
 
 def read_npy(path: Path) -> Mapped:
-    """An array of images, N x size x size x 3, left on disk and read as it is used."""
+    """Return an array of images, N x size x size x 3, left on disk and read as it is used."""
     path = input_file(path, ".npy file")
     try:
         with np.errstate(over="raise"):  # numpy does not check the product of a forged shape
@@ -180,7 +180,7 @@ def read_npy(path: Path) -> Mapped:
 
 
 def checked_labels(path: Path, labels: ArrayLike, images: int, first: int, classes: int) -> NDArray[np.int64]:
-    """Labels counted from 0, one per image, all of known classes."""
+    """Return labels counted from 0, one per image, all of known classes."""
     numbers = array_from(path, labels)
     if numbers.shape != (images,) or numbers.dtype.kind not in "iu":
         raise damaged(path, f"it has {images} images and labels of shape {numbers.shape} ({numbers.dtype})")
@@ -199,7 +199,7 @@ def array_from(path: Path, value: ArrayLike) -> NDArray[Any]:
 
 
 def damaged(path: Path, why: object) -> MacsError:
-    """The error for a file whose content is not as expected."""
+    """Return the error for a file whose content is not as expected."""
     if isinstance(why, OSError) and why.strerror:
         return MacsError(f"Cannot read {path}: {why.strerror}.")
     reason = first_line(why)

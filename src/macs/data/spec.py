@@ -60,14 +60,14 @@ class DataSpec:
 
     @classmethod
     def from_dict(cls, values: Any) -> DataSpec:
-        """The inverse of `as_dict`, also by way of JSON or TOML."""
+        """Return the inverse of `as_dict`, also by way of JSON or TOML."""
         return settings.from_dict(cls, values)
 
     def __str__(self) -> str:
         return f"{self.source}{self.note(self.images)}"
 
     def note(self, images: int) -> str:
-        """The suffix of a set's name, if it has this many images: " (val)", or " (train; 2,000 of 50,000)"."""
+        """Return the suffix of a set's name, if it has this many images: " (val)", or " (train; 2,000 of 50,000)"."""
         notes = [note for note in (self.split, f"{images:,} of {self.whole:,}" if self.parts else "") if note]
         return f" ({'; '.join(notes)})" if notes else ""
 
@@ -78,7 +78,7 @@ class DataSpec:
     def load(
         self, root: str | Path | None = None, preparation: Preparation | None = None, progress: Progress | None = None
     ) -> ImageSet:
-        """Load the images again; an error if they are not those that this spec describes.
+        """Load the images again; raise if they are not those that this spec describes.
 
         `preparation` must be the one that they had, since the fingerprint is that of the prepared pixels.
         """
@@ -140,7 +140,7 @@ def same_pixels(a: ImageSet, b: ImageSet) -> bool:
 
 
 def pixels_hash(images: ImageSet) -> str:
-    """A hash that is equal for two sets if `same_pixels` holds, for where the first set is not kept."""
+    """Return a hash that is equal for two sets if `same_pixels` holds, for where the first set is not kept."""
     return short_hash(repr(images.pixels.shape).encode(), _sample(images))
 
 
@@ -150,7 +150,7 @@ def _sample(images: ImageSet) -> bytes:
 
 
 def short_hash(*parts: bytes) -> str:
-    """The first twelve hexadecimal digits of the SHA-256 of the parts together."""
+    """Return the first twelve hexadecimal digits of the SHA-256 of the parts together."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)

@@ -9,14 +9,13 @@
 A folder is listed one level at a time, and a shard is read as it comes.
 """
 
-import re
 import tarfile
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from macs.core.errors import MacsError
+from macs.core.errors import MacsError, first_line
 from macs.data.preparation import SUFFIXES
 
 SHARDS = (".tar", ".parquet")
@@ -36,13 +35,8 @@ class Store(NamedTuple):
         return path if "://" in path else f"{self.scheme}://{path.lstrip('/') if self.scheme != 'file' else path}"
 
 
-def is_url(path: str) -> bool:
-    """Whether a path is a URL, such as s3://bucket/folder, and not the path of a file."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
-
-
 def store_of(url: str) -> Store:
-    """The store of a URL; an error if fsspec, or its extension for this kind of URL, is not installed."""
+    """Return the store of a URL; raise if fsspec, or its extension for this kind of URL, is not installed."""
     if find_spec("fsspec") is None:
         raise MacsError(f"URLs such as {url} need fsspec: pip install fsspec, and s3fs, gcsfs or adlfs for a cloud.")
     import fsspec
@@ -57,7 +51,7 @@ def store_of(url: str) -> Store:
 
 
 def writable_store(url: str) -> Store:
-    """The store of a folder to write to, created if need be; an error, before any work, if writing fails."""
+    """Return the store of a folder, which is created if need be; raise, before any work, if writing fails."""
     store = store_of(url)
     probe = f"{store.path.rstrip('/')}/.writable"
     try:
@@ -71,7 +65,7 @@ def writable_store(url: str) -> Store:
 
 
 def found_in(store: Store) -> Iterator[str]:
-    """The URLs of the images and shards at a path: a file, a folder with all folders inside, or a glob."""
+    """Yield the URLs of the images and shards at a path: a file, a folder with all folders inside, or a glob."""
     system, path = store.system, store.path
     try:
         if any(sign in path for sign in "*?["):
@@ -87,7 +81,7 @@ def found_in(store: Store) -> Iterator[str]:
 
 
 def content_of(url: str) -> bytes:
-    """The bytes of one file."""
+    """Return the bytes of one file."""
     store = store_of(url)
     try:
         return _content(store)
@@ -108,7 +102,7 @@ def _content(store: Store) -> bytes:
 
 
 def pictures_in(url: str) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the images in a shard, one after the other."""
+    """Yield names and contents of the images in a shard, one after the other."""
     store = store_of(url)
     try:
         with store.system.open(store.path, "rb") as file:
@@ -148,7 +142,7 @@ def _in_parquet(file: Any, url: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _walk(system: Any, folder: str) -> Iterator[str]:
-    """Images and shards below a folder, hidden ones left out; each level is listed when it is needed."""
+    """Yield images and shards below a folder, hidden ones left out; each level is listed when it is needed."""
     entries = sorted(system.ls(folder, detail=True), key=lambda entry: entry["name"])
     for entry in entries:
         name = entry["name"].rstrip("/").rpartition("/")[2]
@@ -169,6 +163,4 @@ def _matches(system: Any, pattern: str) -> Iterator[str]:
 
 
 def _words(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "nothing is there"
-    return f"{(str(error).strip().splitlines() or [type(error).__name__])[0].rstrip('.')}"
+    return "nothing is there" if isinstance(error, FileNotFoundError) else first_line(error)

@@ -17,7 +17,7 @@ GRID = 4  # blocks along an edge
 
 
 def unknowns_for(images: ImageSet, seed: int = 0) -> tuple[dict[str, ImageSet], dict[str, str]]:
-    """Each kind by its name, of the ID images' size, and the kinds that are missing, with the reason."""
+    """Return each kind by its name, of the ID images' size, and the kinds that are missing, with the reason."""
     pixels = images.pixels[:]
     random = np.random.default_rng(seed)
     arrays = {"shuffled": shuffled(pixels, random), "inverted": 255 - pixels, "noise": noise(pixels.shape, random)}
@@ -31,7 +31,7 @@ def unknowns_for(images: ImageSet, seed: int = 0) -> tuple[dict[str, ImageSet], 
 
 
 def shuffled(pixels: NDArray[np.uint8], random: np.random.Generator) -> NDArray[np.uint8]:
-    """Each image's blocks in a random order; rows and columns that do not fill a block stay."""
+    """Return each image's blocks in a random order; rows and columns that do not fill a block stay."""
     count, size = len(pixels), pixels.shape[1]
     edge = max(1, size // GRID)
     across = size // edge

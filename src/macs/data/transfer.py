@@ -119,7 +119,7 @@ def write(response: requests.Response, part: Path, start: int, total: int, progr
 
 
 def tag_of(response: requests.Response) -> str:
-    """The identifier of this version of the file; a weak ETag (W/...) does not promise the same bytes."""
+    """Return the identifier of this version of the file; a weak ETag (W/...) does not promise the same bytes."""
     etag = response.headers.get("ETag", "")
     return etag if etag.startswith('"') else response.headers.get("Last-Modified", "")
 
@@ -142,7 +142,7 @@ def discard(part: Path) -> None:
 
 
 def describe_failure(error: Exception) -> str:
-    """A network error in a few words; its own message is long and mostly about the library."""
+    """Return a network error in a few words; its own message is long and mostly about the library."""
     if isinstance(error, TransientError):
         return str(error)
     if isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError):
@@ -201,7 +201,7 @@ Member = tuple[str, IO[bytes] | None]  # a file's name and content; a folder has
 
 
 def tar_members(raw: BinaryIO, name: str) -> Iterator[Member]:
-    """The members of a tar, compressed or not."""
+    """Yield the members of a tar, compressed or not."""
     with tarfile.open(fileobj=raw, mode="r:gz" if name.endswith(".gz") else "r:") as tar:
         for member in tar:
             if not (member.isfile() or member.isdir()):
@@ -210,7 +210,7 @@ def tar_members(raw: BinaryIO, name: str) -> Iterator[Member]:
 
 
 def zip_members(raw: BinaryIO) -> Iterator[Member]:
-    """The members of a zip."""
+    """Yield the members of a zip."""
     with zipfile.ZipFile(raw) as archive:
         for member in archive.infolist():
             if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):  # 0: written by DOS
@@ -220,7 +220,7 @@ def zip_members(raw: BinaryIO) -> Iterator[Member]:
 
 
 def safe_path(member: str) -> PurePosixPath:
-    """The path of a member, refused if it leads out of the target folder, on Windows too."""
+    """Return the path of a member, refused if it leads out of the target folder, on Windows too."""
     path = PurePosixPath(member.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or any(":" in part for part in path.parts):
         raise UnsafeMember(f"its member {member} leads out of the folder")

@@ -17,7 +17,7 @@ from macs.data.prefetch import in_threads
 from macs.data.preparation import Preparation
 
 Augment = Literal["auto", "crop-flip", "crop", "resized-crop", "none"]
-Box = tuple[int, int, int, int]  # left, top, right, bottom
+CropBox = tuple[int, int, int, int]  # left, top, right, bottom
 BatchPart = tuple[int, slice]  # the length of a batch, and which of its images are wanted
 ALL = slice(None)
 
@@ -103,7 +103,7 @@ def resized_crops(
     return crops
 
 
-def crop_box(width: int, height: int, draws: NDArray[np.float64]) -> Box:
+def crop_box(width: int, height: int, draws: NDArray[np.float64]) -> CropBox:
     """The box that torchvision's RandomResizedCrop would cut, from four numbers in [0, 1) per try.
 
     A try is an area, a ratio (uniform in its logarithm) and a position. If no try fits, the box is the largest one in

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
-from macs.core.files import kind_of, user_path
+from macs.core.files import is_url, kind_of, user_path
 from macs.data.image_files import entries, is_folder, printable_name, walk
 from macs.data.pixels import Pixels, picture
 from macs.data.preparation import SUFFIXES, Preparation, Undecodable
-from macs.data.stores import SHARDS, content_of, found_in, is_url, pictures_in, store_of
+from macs.data.stores import SHARDS, content_of, found_in, pictures_in, store_of
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,9 @@ room for it and yields results in any order, as they come. A cell that fails sto
 import copy
 import json
 import logging
-import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -27,10 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.core.console import tell
 from macs.core.errors import MacsError, first_line
-from macs.core.files import check_unpacked, write_atomically, write_text
-from macs.core.flock import fcntl
+from macs.core.files import check_unpacked, locked, write_atomically, write_text
 from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.spec import fingerprint, short_hash
@@ -73,7 +69,7 @@ class Result:
     near: "Evaluation | None" = None
 
     def of(self, which: str) -> "Evaluation":
-        """The evaluation on `validation`, `test` or `near` images."""
+        """Return the evaluation on `validation`, `test` or `near` images."""
         found: Evaluation | None = getattr(self, which)
         if found is None:
             raise MacsError("There are no test results here; give test images and OOD sets.")
@@ -168,11 +164,11 @@ class Cell:
         )
 
     def epochs(self) -> list[Epoch]:
-        """The epochs that the run folder records; none for weights that were trained elsewhere."""
+        """Return the epochs that the run folder records; none for weights that were trained elsewhere."""
         return self.folder.epochs() if self.folder.metrics_file.exists() else []
 
     def others(self) -> list[str]:
-        """How each other cell of this name differs from this one, in words."""
+        """Return how each other cell of this name differs from this one, in words."""
         descriptions = []
         for file in sorted((self.root / self.name).glob("*.json")):
             if file.stem != self.key:
@@ -182,7 +178,7 @@ class Cell:
         return descriptions
 
     def _scored(self, images: ImageSet, score: str, net: "Callable[[], nn.Module]", progress: bool) -> Scored:
-        """The network's answers on a set, read from disk if it was scored before."""
+        """Return the network's answers on a set, read from disk if it was scored before."""
         file = self.folder.path / f"confidences-{score}-{fingerprint(images)}.npz"
         if file.exists():
             log.info("%s was scored before: %s", images.name, file)
@@ -204,7 +200,7 @@ class Cell:
         return correct, values
 
     def net(self, held: "Held") -> "nn.Module":
-        """The trained network, on the best device."""
+        """Return the trained network, on the best device."""
         from safetensors import SafetensorError
         from safetensors.torch import load
 
@@ -224,7 +220,7 @@ class Cell:
 
 
 def _depends_in(file: Path) -> dict[str, Any]:
-    """What a cell depends on, according to its record; empty if that cannot be read."""
+    """Return what a cell depends on, according to its record; empty if that cannot be read."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -246,27 +242,6 @@ def save_arrays(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
             np.savez_compressed(opened, allow_pickle=False, **arrays)
 
     write_atomically(file, save)
-
-
-@contextmanager
-def locked(file: Path, waiting: str) -> Iterator[None]:
-    """Hold a lock file; if another process holds it, print `waiting` and wait until that process lets go or ends."""
-    if fcntl is None:  # Windows: nothing keeps two processes apart
-        yield
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell(waiting)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:  # some network file systems have no locks
-            pass
-        yield
-    finally:
-        os.close(handle)  # this releases the lock, as the system does when a process is killed
 
 
 def spread(images: ImageSet, count: int) -> ImageSet:
@@ -297,7 +272,7 @@ class Done(NamedTuple):
     error: Exception | None = None
 
     def value(self) -> Result:
-        """The result; if the cell failed, its error is raised."""
+        """Return the result; if the cell failed, its error is raised."""
         if self.result is None:
             raise self.error or AssertionError("neither a result nor an error")
         return self.result

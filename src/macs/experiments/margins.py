@@ -52,7 +52,7 @@ class Point:
     results: tuple[Result, ...]
 
     def values(self, metric: str, on: ChosenOn) -> list[float]:
-        """The metric as a share, averaged over OOD sets, one value per seed."""
+        """Return the metric as a share, averaged over OOD sets, one value per seed."""
         evaluations = (result.of(on) for result in self.results)
         return [e.accuracy if metric == "accuracy" else e.mean(metric) for e in evaluations]
 
@@ -100,7 +100,7 @@ class Sweep:
         return [f"{rule} {where[self.chosen_by]}", *tie, *plateaus(self.points, self.seeds, self.on)]
 
     def as_dict(self) -> dict[str, Any]:
-        """All numbers, per seed, as shares between 0 and 1."""
+        """Return all numbers, per seed, as shares between 0 and 1."""
         return {
             "id": self.id,
             "net": self.net,
@@ -121,7 +121,7 @@ class Sweep:
         }
 
     def as_csv(self) -> str:
-        """One line per margin and seed."""
+        """Return one line per margin and seed."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         measured = [(on, metric) for on in self.measured_on for metric in METRICS]
@@ -210,7 +210,7 @@ def sweep(
     nothing twice. The `engine` trains the cells; by default, one after another in this process.
     """
     from macs import methods, nets
-    from macs.training.sources import Held, spec_of
+    from macs.training.sources import Held, Training
 
     if choose == "test" and (test is None or not ood):
         raise MacsError("To choose the margin on test images, give the ID test images and at least one OOD set.")
@@ -221,8 +221,8 @@ def sweep(
         name = f"{method}-m{cell_recipe.options['margin']:g}-seed{cell_recipe.seed}".replace(":", ".")
         built = methods.build(method, cell_recipe.options)
         measured_on = validation if cell_recipe.keep == "best" else ()
-        spec = spec_of(net, train, outliers, built, cell_recipe, *measured_on)
-        cells.append(Cell(Path(run), name, spec))
+        training = Training(net, train, outliers, built, cell_recipe, *measured_on)
+        cells.append(Cell(Path(run), name, training.spec))
     engine = engine or SerialEngine(progress=progress)
     engine.hold(Held.of([train, outliers, *validation], [net]))
     examination = Examination(*validation, test, ood or {})
@@ -238,7 +238,7 @@ def sweep(
 
 
 def _announced(cells: Sequence[Cell], progress: bool) -> Iterator[Cell]:
-    """The cells, each announced as it is taken."""
+    """Yield the cells, each announced as it is taken."""
     for cell in cells:
         recipe = cell.spec.recipe
         tell(f"margin {recipe.options['margin']:g}, seed {recipe.seed}{' (done before)' * cell.finished}", progress)
@@ -248,12 +248,12 @@ def _announced(cells: Sequence[Cell], progress: bool) -> Iterator[Cell]:
 
 
 def usual_margins(recipe: Recipe) -> Sequence[float]:
-    """The margins to try if none are given: the paper's, or those for energies and log-odds."""
+    """Return the margins to try if none are given: the paper's, or those for energies and log-odds."""
     return MARGINS if recipe.options.get("on", "confidence") == "confidence" else ENERGY_MARGINS
 
 
 def check_grid(base: Recipe, margins: Sequence[float], seeds: Sequence[int]) -> list[Recipe]:
-    """One recipe per margin and seed; an error says why they cannot be swept."""
+    """Return one recipe per margin and seed; raise if they cannot be swept."""
     if not margins or not seeds or len(set(margins)) < len(margins) or len(set(seeds)) < len(seeds):
         raise MacsError("A sweep needs at least one margin and one seed, and none of them twice.")
     if base.options.get("variant") == "unbounded":
@@ -263,7 +263,7 @@ def check_grid(base: Recipe, margins: Sequence[float], seeds: Sequence[int]) -> 
 
 
 def chosen_margin(points: Sequence[Point], on: ChosenOn) -> float:
-    """The best margin by the means over seeds."""
+    """Return the best margin by the means over seeds."""
     return best_margin(
         [point.margin for point in points],
         [point.mean("fpr95", on) for point in points],
@@ -272,13 +272,13 @@ def chosen_margin(points: Sequence[Point], on: ChosenOn) -> float:
 
 
 def best_margin(margins: Sequence[float], fpr95: Sequence[float], auroc: Sequence[float]) -> float:
-    """The margin with the lowest FPR95; ties are broken by the highest AUROC, then by the smallest margin."""
+    """Return the margin with the lowest FPR95; ties are broken by the highest AUROC, then by the smallest margin."""
     rank = [(fpr, -area, margin) for margin, fpr, area in zip(margins, fpr95, auroc, strict=True)]
     return min(rank)[2]
 
 
 def plateaus(points: Sequence[Point], seeds: Sequence[int], on: str = "confidence") -> list[str]:
-    """One sentence per group of margins whose networks are the same, bit for bit."""
+    """Return one sentence per group of margins whose networks are the same, bit for bit."""
     sentences: dict[str, list[int]] = {}  # each with the seeds for which it holds
     for index, seed in enumerate(seeds):
         groups: dict[str, list[Point]] = {}
@@ -305,7 +305,7 @@ def held_out(
     labelled: bool = True,
     preparation: Preparation | None = None,
 ) -> tuple[ImageSet, ImageSet]:
-    """Training images, and held-out images to choose a margin by.
+    """Return training images, and held-out images to choose a margin by.
 
     The held-out images are the set that `elsewhere` names; without it, the validation split of the dataset or folder;
     without one, `first` training images (a number, or a share of them), drawn at random and removed from the training.

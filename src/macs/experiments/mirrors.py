@@ -28,7 +28,7 @@ class Mirror:
     known: dict[Path, tuple[int, int]] = field(default_factory=dict)  # time and size of files that are behind the URL
 
     def named(self, file: Path) -> str:
-        """The URL of a file in the folder."""
+        """Return the URL of a file in the folder."""
         return f"{self.url.rstrip('/')}/{file.relative_to(self.folder).as_posix()}"
 
     def check_writable(self) -> None:
@@ -76,7 +76,7 @@ def _fetch(system: Any, path: str, file: Path) -> None:
 
 
 def to_read(name: str) -> bool:
-    """Whether the driver needs a file: it continues no training, and measures nothing."""
+    """Return whether the driver needs a file: it continues no training, and measures nothing."""
     file = name.rpartition("/")[2]
     return file != STATE and not file.startswith("confidences-")
 

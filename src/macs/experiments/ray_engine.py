@@ -154,7 +154,7 @@ def check_machine(cell: Cell, terms: Terms) -> None:
 
 
 def outcome(ray: Any, cell: Cell, task: Any, mirror: Mirror | None = None) -> Done:
-    """What a task has returned, or the error that its worker was lost at every attempt."""
+    """Return what a task has returned, or the error that its worker was lost at every attempt."""
     try:
         done: Done = ray.get(task)
     except ray.exceptions.RayTaskError as error:  # raised before our code, which catches everything
@@ -192,7 +192,7 @@ class Display:
         self.last = 0.0
 
     def due(self, every: float) -> bool:
-        """Whether it is shown, and was last updated at least `every` seconds ago."""
+        """Return whether it is shown, and was last updated at least `every` seconds ago."""
         if not self.shown or time.monotonic() - self.last < every:
             return False
         self.last = time.monotonic()

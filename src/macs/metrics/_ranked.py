@@ -46,7 +46,7 @@ class Ranked:
 
     @classmethod
     def of(cls, conf_in: Any, conf_out: Any, fpr_rule: FprRule = "first") -> Self:
-        """The confidences of ID and OOD images, checked and sorted, OOD as positive."""
+        """Return the confidences of ID and OOD images, checked and sorted, OOD as positive."""
         if fpr_rule not in ("first", "nearest"):
             raise MacsError(f"There is no FPR95 rule called {fpr_rule!r}; use 'first' or 'nearest'.")
         known, unknown = _ascending(conf_in, "ID"), _ascending(conf_out, "OOD")
@@ -113,7 +113,7 @@ def _ascending(confidences: Any, side: str) -> Numbers:
 
 
 def as_array(confidences: Any, side: str) -> Numbers:
-    """The confidences as a one-dimensional array of at least one floating-point number."""
+    """Return the confidences as a one-dimensional array of at least one floating-point number."""
     if hasattr(confidences, "detach"):  # a torch tensor, without importing torch; numpy has no bfloat16
         confidences = confidences.detach().cpu()
         if confidences.is_floating_point() and confidences.element_size() < 4:

@@ -24,7 +24,7 @@ from macs.core.files import input_file, kind_of, output_file, reason, refuse_bom
 from macs.core.headers import label_text, read_header
 from macs.core.settings import from_dict
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
-from macs.nets._library import PRETRAINED, LibraryNet
+from macs.nets._library import PRETRAINED, LibraryNet, State
 from macs.nets._names import build, library_of
 from macs.nets._network import Net, is_ours, name_of, preparation_of, require_net
 from macs.nets._normalise import USUAL
@@ -37,7 +37,6 @@ LIBRARY_FILES = ("model.safetensors", "pytorch_model.bin")  # in folders as timm
 FORMAT, VERSION = "macs-net", 3
 DAMAGED = "is damaged or not a checkpoint; copy or download it again"
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "ema", "model_ema", "state_dict_ema")
-State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -59,12 +58,8 @@ class WeightsLabel:
 
     @classmethod
     def from_json(cls, values: Any) -> "WeightsLabel":
-        """A label from the JSON that `save` wrote; a MacsError says what is wrong with anything else."""
+        """Return a label from the JSON that `save` wrote; a MacsError says what is wrong with anything else."""
         given = {key: value for key, value in values.items() if value is not None} if isinstance(values, dict) else {}
-        if (normalisation := given.pop("normalisation", None)) is not None:  # files before version 3: no preparation
-            if not isinstance(normalisation, dict) or normalisation.keys() != {"mean", "std"}:
-                raise MacsError("The normalisation must have the keys mean, std.")
-            given["preparation"] = normalisation
         label = from_dict(cls, given)
         if label.name is None or label.format != FORMAT:
             raise MacsError(f"A label needs a name and the format {FORMAT}.")
@@ -240,7 +235,7 @@ def load_weights(
 
 
 def class_names(path: str | Path) -> tuple[str, ...]:
-    """The class names in a file that `save` wrote, or in the network of a run folder; empty if it has none."""
+    """Return the class names in a file that `save` wrote, or in the network of a run folder; empty if it has none."""
     if _is_word(path):
         return ()
     path = _find(path)
@@ -248,7 +243,7 @@ def class_names(path: str | Path) -> tuple[str, ...]:
 
 
 def recorded_preparation(path: str | Path) -> Preparation | None:
-    """The preparation in a file that `save` wrote, or in the network of a run folder; None if it has none."""
+    """Return the preparation in a file that `save` wrote, or in the network of a run folder; None if it has none."""
     if not str(path) or _is_word(path):
         return None
     path = _find(path)
@@ -256,12 +251,12 @@ def recorded_preparation(path: str | Path) -> Preparation | None:
 
 
 def _is_word(path: str | Path) -> bool:
-    """Whether this is the word that stands for a library's own weights, and not a file."""
+    """Return whether this is the word that stands for a library's own weights, and not a file."""
     return str(path) == PRETRAINED and kind_of(user_path(path)) is None
 
 
 def _find(path: str | Path) -> Path:
-    """The file that a path refers to: itself, or the network in a run folder or in a library's folder."""
+    """Return the file that a path refers to: itself, or the network in a run folder or in a library's folder."""
     path = user_path(path)
     if kind_of(path) != "a folder":
         return input_file(path, "checkpoint")
@@ -272,7 +267,7 @@ def _find(path: str | Path) -> Path:
 
 
 def _read(path: Path) -> tuple[WeightsLabel, State]:
-    """The label and the tensors of a file; tensors that cannot be weights are refused."""
+    """Return the label and the tensors of a file; tensors that cannot be weights are refused."""
     try:
         if path.suffix == ".safetensors":
             # From bytes: safetensors itself opens only files whose names are UTF-8.
@@ -303,7 +298,7 @@ def _read(path: Path) -> tuple[WeightsLabel, State]:
 
 
 def _unfit_kind(value: Tensor) -> str:
-    """The kind of a tensor that cannot be a weight; empty for a plain tensor."""
+    """Return the kind of a tensor that cannot be a weight; empty for a plain tensor."""
     kinds = {
         "a tensor without values": value.is_meta,
         "a nested tensor": value.is_nested,
@@ -315,7 +310,7 @@ def _unfit_kind(value: Tensor) -> str:
 
 
 def _label(path: Path) -> WeightsLabel:
-    """The label in the header of a safetensors file."""
+    """Return the label in the header of a safetensors file."""
     with path.open("rb") as file:
         try:
             text = label_text(read_header(file)[0])
@@ -336,7 +331,7 @@ def _label(path: Path) -> WeightsLabel:
 
 
 def _state_dict(content: Any, path: Path) -> State:
-    """The state dict in the content of a file, unwrapped from the dicts that training scripts put around it."""
+    """Return the state dict in the content of a file, unwrapped from the dicts that training scripts put around it."""
     for _ in range(4):  # nested wrappers; a dict may even contain itself
         if _is_state(content):
             return dict(content)
@@ -357,7 +352,7 @@ def _is_state(content: Any) -> bool:
 
 
 def _our_names(state: State, net: nn.Module) -> State:
-    """The state without the prefixes of wrapped networks (module., _orig_mod., ...), and with our names."""
+    """Return the state without the prefixes of wrapped networks (module., _orig_mod., ...), and with our names."""
     public = net.public_names if isinstance(net, Net) else {}
     known = public.keys() | {key.partition(".")[0] for key in net.state_dict()}
     if "n_averaged" not in known:  # the counter of torch's averaged models
@@ -369,7 +364,7 @@ def _our_names(state: State, net: nn.Module) -> State:
 
 
 def _other_stem(state: State, net: Net) -> str:
-    """The kernel size of a checkpoint's first convolution if it differs from ours, else empty."""
+    """Return the kernel size of a checkpoint's first convolution if it differs from ours, else empty."""
     theirs, ours = state.get("conv1.weight"), net.state_dict().get("conv1.weight")
     if theirs is None or ours is None or theirs.ndim != 4 or theirs.shape[2:] == ours.shape[2:]:
         return ""
@@ -385,7 +380,7 @@ def fill(net: nn.Module, state: State) -> None:
 
 
 def misfit(state: State, expected: State, classes: int) -> str:
-    """Why a state does not fit, as a clause of a sentence; empty if it fits."""
+    """Return why a state does not fit, as a clause of a sentence; empty if it fits."""
     # Checkpoints of torch before 0.4.1 have no count of batches; torch then starts at 0.
     missing = [key for key in expected.keys() - state.keys() if not key.endswith("num_batches_tracked")]
     extra = state.keys() - expected.keys()

@@ -47,12 +47,12 @@ class LibraryNet(Net):
 
     @classmethod
     def usual_preparation(cls, model: str) -> Preparation:
-        """How the library prepares pictures for a model."""
+        """Return how the library prepares pictures for a model."""
         raise NotImplementedError(f"{cls.__name__} does not define `usual_preparation`")
 
     @classmethod
     def pretrained(cls, model: str, size: int | None) -> State:
-        """The weights that the library publishes for a model, for images of this size."""
+        """Return the weights that the library publishes for a model, for images of this size."""
         raise NotImplementedError(f"{cls.__name__} does not define `pretrained`")
 
     @property
@@ -79,7 +79,7 @@ class LibraryNet(Net):
         return logits
 
     def translated(self, state: State) -> State:
-        """The weights of a public file under the names of the module's parameters."""
+        """Return the weights of a public file under the names of the module's parameters."""
         return state
 
     def with_new_head(self, state: State) -> State | None:
@@ -100,12 +100,12 @@ class LibraryNet(Net):
 
 
 def last_defined_linear(module: nn.Module) -> nn.Linear | None:
-    """The linear layer that was defined last; None if there is none."""
+    """Return the linear layer that was defined last; None if there is none."""
     return next((layer for layer in reversed([*module.modules()]) if isinstance(layer, nn.Linear)), None)
 
 
 def library(package: str, extra: str) -> Any:
-    """An installed library, imported; Any, since it may be missing where types are checked."""
+    """Return an installed library, imported; Any, since it may be missing where types are checked."""
     if find_spec(package) is None:
         raise MacsError(f"Networks called {extra}/... need {package}: pip install 'macs-ood[{extra}]'.")
     with (
@@ -133,7 +133,7 @@ def torchvision_fits(user: str) -> Iterator[None]:
 
 
 def fitting_torchvision(torch_version: str) -> str:
-    """What to run for the torchvision that was built for this torch."""
+    """Return what to run for the torchvision that was built for this torch."""
     public, _, build = torch_version.partition("+")
     index = f", both with the --index-url that your {build} build of torch came from" if build else ""
     return (
@@ -159,7 +159,7 @@ def building(name: str) -> Iterator[None]:
 
 
 def no_such_model(name: str, model: str, known: Sequence[str]) -> MacsError:
-    """The error for a model that a library does not have; its hundreds of others are not listed."""
+    """Return the error for a model that a library does not have; its hundreds of others are not listed."""
     near = get_close_matches(model, known, n=3)
     hint = f"did you mean {' or '.join(f'{name}/{model}' for model in near)}?" if near else "check its name."
     return MacsError(f"There is no network called {quoted(f'{name}/{model}')} among {name}'s {len(known):,}; {hint}")
@@ -181,7 +181,7 @@ def downloading(name: str, what: str) -> Iterator[None]:
 def usable_preparation(
     name: str, size: Sequence[int], resize: int, interpolation: str, mean: Sequence[float], std: Sequence[float]
 ) -> Preparation:
-    """The values of a library's own configuration as a Preparation; an error if macs cannot do the same."""
+    """Return a library's own configuration as a Preparation; raise if macs cannot do the same."""
     if len({*size}) != 1:
         raise MacsError(f"{name} takes images of {' x '.join(map(str, size))} pixels, but macs prepares squares only.")
     values = {"size": size[0], "resize": resize, "interpolation": interpolation, "mean": [*mean], "std": [*std]}

@@ -23,7 +23,7 @@ net: Registry[type[Net]] = Registry("macs.nets", "network")
 
 
 def available() -> list[str]:
-    """Names of networks to build; a family may have others, with other numbers."""
+    """Return names of networks to build; a family may have others, with other numbers."""
     return [name for family in net.available() for name in net[family].examples]
 
 
@@ -147,7 +147,7 @@ def library_of(name: str) -> tuple[type[LibraryNet], str] | None:
 
 
 def usual_preparation(name: str) -> Preparation:
-    """How pictures are prepared for a new network of this name; the default for a user's own."""
+    """Return how pictures are prepared for a new network of this name; the default for a user's own."""
     if in_library := library_of(name):
         adapter, model = in_library
         return adapter.usual_preparation(model)
@@ -155,7 +155,7 @@ def usual_preparation(name: str) -> Preparation:
 
 
 def _find(name: str) -> tuple[Callable[..., nn.Module], list[Any], str]:
-    """The class or function of a name, its numbers or model, and a hint on how to write the name correctly."""
+    """Return the class or function of a name, its numbers or model, and a hint on how to write the name correctly."""
     if in_library := library_of(name):
         adapter, model = in_library
         return adapter, [model], f"write {' or '.join(adapter.examples)}"

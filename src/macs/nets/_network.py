@@ -244,7 +244,7 @@ def _is_random(net: nn.Module, size: int) -> bool:
 
 
 def require_net(net: object) -> nn.Module:
-    """The argument if it is a network, else an error."""
+    """Return the argument; raise if it is not a network."""
     if not isinstance(net, nn.Module):
         raise MacsError(f"A network must be an nn.Module, not of type {type(net).__name__}; make one with nets.build.")
     return net
@@ -266,7 +266,7 @@ def logits_of(net: nn.Module, pixels: Tensor) -> Tensor:
 
 
 def _checked(net: nn.Module, pixels: Tensor, logits: object) -> Tensor:
-    """The output of a network if it has the form of logits, else an error."""
+    """Return the output of a network; raise if it does not have the form of logits."""
     if torch.compiler.is_compiling() and isinstance(logits, Tensor):
         return logits  # a graph that is being traced has no values, and its number of images is symbolic
     if not isinstance(logits, Tensor):

@@ -15,7 +15,7 @@ USUAL = "oe"
 
 
 def normalisation(values: Normalisation | str) -> Normalisation:
-    """A normalisation, given as its values or by its public name."""
+    """Return a normalisation, given as its values or by its public name."""
     if isinstance(values, str):
         if values not in NORMALISATIONS:
             raise unknown("normalisation", values, list(NORMALISATIONS))

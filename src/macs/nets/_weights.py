@@ -36,7 +36,7 @@ def weights_hash(net: nn.Module) -> str:
 
 
 def identity(net: nn.Module) -> str | None:
-    """A hash of all that a network's outputs depend on: weights, buffers, structure, settings and code.
+    """Return a hash of all that a network's outputs depend on: weights, buffers, structure, settings and code.
 
     None where the code is not known: classes from elsewhere, hooks, and a `forward` that was replaced.
     """
@@ -84,6 +84,6 @@ def remember_origin(net: nn.Module, source: str, seed: int | None = None) -> Non
 
 
 def origin_of(net: nn.Module) -> Origin:
-    """The recorded origin of a network's weights if they have not changed since, else their hash alone."""
+    """Return the recorded origin of a network's weights if they have not changed since, else their hash alone."""
     weights, recorded = weights_hash(net), getattr(net, "macs_origin", None)
     return recorded if isinstance(recorded, Origin) and recorded.weights == weights else Origin(MEMORY, weights)

@@ -53,7 +53,7 @@ class TimmNet(LibraryNet):
 
 
 def _create(model: str, size: int | None, **options: Any) -> Any:
-    """A network as timm makes it, for this size if its images must have a fixed one."""
+    """Return a network as timm makes it, for this size if its images must have a fixed one."""
     timm, config = _timm(model)
     if size is not None and config.fixed_input_size and size != config.input_size[-1]:
         options["img_size"] = size
@@ -61,7 +61,7 @@ def _create(model: str, size: int | None, **options: Any) -> Any:
 
 
 def _timm(model: str) -> tuple[Any, Any]:
-    """timm, and what it records about a model's published weights; an error if it has no such model."""
+    """Return timm, and what it records about a model's published weights; raise if it has no such model."""
     timm = library("timm", "timm")
     name, dot, tag = model.partition(".")
     if not timm.is_model(name):

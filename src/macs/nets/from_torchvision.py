@@ -62,7 +62,7 @@ def _create(model: str, size: int | None, **options: Any) -> Any:
 
 
 def _published(model: str) -> tuple[Any, Any]:
-    """torchvision's models, and the published weights that a name refers to; an error if there is no such model."""
+    """Return torchvision's models, and the published weights of a name; raise if there is no such model."""
     models = library("torchvision", "torchvision").models
     name, dot, tag = model.partition(".")
     known = models.list_models(module=models)

@@ -46,7 +46,7 @@ def model_card(spec: TrainingSpec, evaluation: Evaluation) -> str:
 
 
 def in_a_cell(value: object) -> str:
-    """A value that breaks neither a line nor a table."""
+    """Return a value that breaks neither a line nor a table."""
     return printable(str(value)).replace("|", r"\|").replace("<", "&lt;")
 
 

@@ -22,7 +22,7 @@ class Panel:
 
 
 def charts(training: TrainingRecord) -> list[tuple[str, Chart]]:
-    """The plots with their titles, of what was measured: outliers and validation may be missing."""
+    """Return the plots with their titles, of what was measured: outliers and validation may be missing."""
     epochs = training.epochs
     if not epochs:
         return []

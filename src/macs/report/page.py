@@ -28,7 +28,7 @@ ALL_PICTURES = 96
 
 
 def render(findings: Findings) -> str:
-    """The whole page."""
+    """Return the whole page."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -56,7 +56,7 @@ def render(findings: Findings) -> str:
 
 
 def content(findings: Findings) -> dict[str, Any]:
-    """Everything that the template shows."""
+    """Return everything that the template shows."""
     known, unknown, evaluation = findings.known, findings.unknown, findings.evaluation
     titles = [judged.title for judged in unknown]
     styles = [f"s{index % COLOURS}" for index in range(len(unknown))]
@@ -114,7 +114,7 @@ def content(findings: Findings) -> dict[str, Any]:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share in percent; only exactly 0 and 1 read as 0% and 100%."""
+    """Return a share in percent; only exactly 0 and 1 read as 0% and 100%."""
     if share in (0, 1):
         return f"{100 * share:.0f}%"
     least = 0.5 * 10.0 ** -(digits + 2)
@@ -127,11 +127,11 @@ def percent(share: float, digits: int = 1) -> str:
 
 
 def short(value: float) -> str:
-    """A confidence in four digits, or in more if it would read as 1 without being 1."""
+    """Return a confidence in four digits, or in more if it would read as 1 without being 1."""
     texts = (f"{value:.{digits}g}" for digits in range(4, 18))
     return next(text for text in texts if text != "1" or value == 1)
 
 
 def columns(count: int) -> int:
-    """How many of `count` plots stand side by side: three or four, whichever leaves fewer gaps."""
+    """Return how many of `count` plots stand side by side: three or four, whichever leaves fewer gaps."""
     return count if count < 3 else min((3, 4), key=lambda wide: -count % wide)

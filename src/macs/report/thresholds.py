@@ -46,7 +46,7 @@ class Thresholds:
 
 
 def choose(sets: Sequence[ConfidenceArray], own: float | None = None) -> Thresholds:
-    """Thresholds for sets of confidences, the known set first.
+    """Return thresholds for sets of confidences, the known set first.
 
     They lie at each half percent of every set, where the counts change, and at equal distances between. The exact
     threshold of FPR95 is among them: the highest that keeps ceil(0.95 n) of n known images. So is a detector's `own`,
@@ -69,19 +69,19 @@ def choose(sets: Sequence[ConfidenceArray], own: float | None = None) -> Thresho
 
 
 def rounded_down(threshold: float, levels: NDArray[np.float64]) -> float:
-    """A threshold in about six digits, which keeps the same images: no confidence lies between the two."""
+    """Return a threshold in about six digits, which keeps the same images: no confidence lies between the two."""
     below = levels[levels < threshold]
     nearest = threshold - 1e-6 * (abs(threshold) or 1.0)
     return shortest(max(nearest, float(below[-1])) if len(below) else nearest, threshold)
 
 
 def written(threshold: float) -> str:
-    """A threshold as text, the same as in a browser."""
+    """Return a threshold as text, the same as in a browser."""
     return str(threshold).removesuffix(".0")
 
 
 def shortest(low: float, high: float) -> float:
-    """The decimal number with the fewest digits in (low, high]."""
+    """Return the decimal number with the fewest digits in (low, high]."""
     first = -math.ceil(math.log10(high - low))
     for digits in range(first, first + 18):
         candidate = round(math.floor(high * 10.0**digits) / 10.0**digits, digits)

@@ -25,13 +25,13 @@ class Thumbnail:
 
 
 def most_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Thumbnail]:
-    """The unknown images that the network is most confident about."""
+    """Return the unknown images that the network is most confident about."""
     order = np.argsort(-judged.confidence, kind="stable")[:count]
     return [thumbnail(judged, classes, int(i)) for i in order]
 
 
 def least_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Thumbnail]:
-    """The known images that the network is least confident about."""
+    """Return the known images that the network is least confident about."""
     order = np.argsort(judged.confidence, kind="stable")[:count]
     return [thumbnail(judged, classes, int(i)) for i in order]
 
@@ -51,7 +51,7 @@ def thumbnail(judged: Judged, classes: Sequence[str], i: int) -> Thumbnail:
 
 
 def png_uri(pixels: NDArray[np.uint8]) -> str:
-    """An image as a data URI."""
+    """Return an image as a data URI."""
     image = Image.fromarray(pixels)
     if max(image.size) > EDGE:
         image = image.resize((EDGE, EDGE), Image.Resampling.BOX)

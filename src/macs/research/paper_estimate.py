@@ -12,8 +12,9 @@ import numpy as np
 from macs.core.console import tell
 from macs.core.errors import MacsWarning
 from macs.data import ImageSet
+from macs.data.batches import steps_per_epoch
 from macs.data.catalog import catalog
-from macs.research.paper_grid import Only, Training, trainings
+from macs.research.paper_grid import Only, PaperTraining, trainings
 from macs.research.paper_runs import Bench, Setup, benches
 from macs.research.publication import ResultTable, plain
 from macs.training.recipe import Recipe
@@ -27,7 +28,7 @@ MEASURED_ON = 32  # ID images, and as many outliers, per step when a speed is me
 class PlannedTraining:
     """One training of the plan."""
 
-    training: Training
+    training: PaperTraining
     state: str  # "done", "to do" or "data missing"
     images: float  # images scored count less, by the factor SCORING
     seconds: float
@@ -55,10 +56,10 @@ class TrainingPlan:
 
 
 def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], progress: bool = True) -> TrainingPlan:
-    """What is left to do and how long it takes; sets that are not on disk count with their official sizes."""
+    """Return what is left to do and how long it takes; sets that are not on disk count with their official sizes."""
     todo = trainings(parts, setup.scale, only, seeds)
     missing: dict[str, str] = {}
-    done: set[Training] = set()
+    done: set[PaperTraining] = set()
     sizes: dict[str, tuple[int, int]] = {}
     rates: dict[tuple[str, str], float] = {}  # images per second of a network and method, or of the network alone
     for sets, group in benches(setup, todo, missing):
@@ -90,7 +91,7 @@ def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], p
 
 
 def speed(net: str, recipe: Recipe, size: int) -> float:
-    """A network's images per second in training, measured by a few steps on black images and white outliers."""
+    """Return a network's images per second in training, measured by a few steps on black images and white outliers."""
     from macs import training
 
     shape = (MEASURED_ON, size, size, 3)
@@ -105,7 +106,7 @@ def speed(net: str, recipe: Recipe, size: int) -> float:
 
 
 def duration(seconds: float) -> str:
-    """A duration in words, only as precise as an estimate is."""
+    """Return a duration in words, only as precise as an estimate is."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -113,8 +114,8 @@ def duration(seconds: float) -> str:
 
 
 def _trained(recipe: Recipe, train: int) -> int:
-    """The number of images in a training: full batches only, as macs.data.batches makes them."""
-    steps = max(1, min(recipe.epoch_size or train, train) // recipe.batch_in)
+    """Return the number of images that a training passes through the network."""
+    steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
     return recipe.epochs * steps * (recipe.batch_in + recipe.batch_out)
 
 
@@ -125,7 +126,7 @@ def _scored(sets: Bench) -> int:
 
 
 def _official(setup: Setup, id: str) -> tuple[int, int]:
-    """The numbers of training and scored images by the catalogue's official sizes."""
+    """Return the numbers of training and scored images by the catalogue's official sizes."""
     scale = setup.scale
     tests = [catalog[name].splits["test"].images for name in (id, *scale.ood_sets(id).values())]
     scored = sum(min(count, scale.limit or count) for count in tests) + 2 * scale.validation

@@ -43,7 +43,7 @@ class PaperScale:
         return self.name == "full"
 
     def ood_sets(self, id: str) -> dict[str, str]:
-        """The OOD sets in the averages for this ID set: the paper's name -> the set that stands for it."""
+        """Return the OOD sets in the averages for this ID set: the paper's name -> the set that stands for it."""
         wanted = {name for paper, ours in self.ids.items() if ours == id for name in numbers.averaged_over(paper)}
         return {name: ours for name, ours in self.ood.items() if name in wanted}
 
@@ -96,7 +96,7 @@ SettingPairs = tuple[tuple[str, str | float], ...]
 
 
 @dataclass(frozen=True)
-class Training:
+class PaperTraining:
     """One training, named by what is really run. Trainings of one ID set and network share the pretraining, `msp`.
 
     In the released loop over margins, a training starts where the one with the margin before ended: its `round` counts
@@ -121,11 +121,11 @@ class Training:
         return f"{self.id}-{self.net}-{self.method}{margin}{settings}{loop}-seed{self.seed}"
 
     @property
-    def pretraining(self) -> "Training":
-        return Training(self.id, self.net, "msp", seed=self.seed)
+    def pretraining(self) -> "PaperTraining":
+        return PaperTraining(self.id, self.net, "msp", seed=self.seed)
 
-    def before(self, margins: Sequence[float]) -> "Training":
-        """The training whose network this one starts from."""
+    def before(self, margins: Sequence[float]) -> "PaperTraining":
+        """Return the training whose network this one starts from."""
         if not self.round:
             return self.pretraining
         earlier = replace(self, round=self.round - 1)
@@ -145,15 +145,15 @@ class TableRow:
     as_printed: bool = False  # whether the paper's run has the same settings
     long: bool = False  # for as many epochs as the released loop gives to the paper's margin
 
-    def training(self, id: str, net: str, margin: float | None, seed: int, scale: PaperScale) -> Training:
-        training = Training(id, net, self.method, margin, self.settings, seed)
+    def training(self, id: str, net: str, margin: float | None, seed: int, scale: PaperScale) -> PaperTraining:
+        training = PaperTraining(id, net, self.method, margin, self.settings, seed)
         if self.long:
             return replace(training, round=scale.margins.index(FIXED))
         looped = scale.released and self.method == "macs" and not self.settings
         return replace(training, round=scale.margins.index(margin)) if looped and margin is not None else training
 
-    def trainings(self, id: str, net: str, seeds: Sequence[int], scale: PaperScale) -> Iterator[Training]:
-        """All trainings that the row depends on, those before others that start from them."""
+    def trainings(self, id: str, net: str, seeds: Sequence[int], scale: PaperScale) -> Iterator[PaperTraining]:
+        """Yield all trainings that the row depends on, those before others that start from them."""
         for margin in scale.margins if isinstance(self.margin, str) else [self.margin]:
             for seed in seeds:
                 chain = [self.training(id, net, margin, seed, scale)]
@@ -219,7 +219,7 @@ PARTS = {
 
 
 def chosen_parts(targets: Sequence[str]) -> list[str]:
-    """The parts that the targets name; `all` stands for every part of the paper, so not for our own ablation."""
+    """Return the parts that the targets name; `all` stands for every part of the paper, so not for our own ablation."""
     if not targets:
         raise MacsError(f"Name what to reproduce: {', '.join(PARTS)} or all.")
     for target in targets:
@@ -261,7 +261,7 @@ def _as_released(row: TableRow) -> TableRow:
 
 
 def places(part: PaperPart, scale: PaperScale, only: Only) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """Each ID set and network that is run for a part, with those of the paper that it stands for."""
+    """Return each ID set and network that is run for a part, with those of the paper that it stands for."""
     stands_for: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for id in part.ids:
         for net in part.nets:
@@ -270,7 +270,7 @@ def places(part: PaperPart, scale: PaperScale, only: Only) -> dict[tuple[str, st
     return stands_for
 
 
-def trainings(parts: Sequence[str], scale: PaperScale, only: Only, seeds: Sequence[int]) -> list[Training]:
+def trainings(parts: Sequence[str], scale: PaperScale, only: Only, seeds: Sequence[int]) -> list[PaperTraining]:
     """Every training that the parts need, once, ID set by ID set; each comes after the one that it starts from."""
     needed = dict.fromkeys(training for part in parts for training in _trainings(part, scale, only, seeds))
     if not needed:
@@ -280,7 +280,7 @@ def trainings(parts: Sequence[str], scale: PaperScale, only: Only, seeds: Sequen
     return sorted(needed, key=lambda t: (t.id, t.net, t.seed, t.method != "msp", t.round))
 
 
-def _trainings(part: str, scale: PaperScale, only: Only, seeds: Sequence[int]) -> Iterator[Training]:
+def _trainings(part: str, scale: PaperScale, only: Only, seeds: Sequence[int]) -> Iterator[PaperTraining]:
     rows = rows_of(part, scale, only)
     for id, net in places(PARTS[part], scale, only):
         for row in (MSP, *rows) if rows else ():

@@ -112,7 +112,7 @@ def _cells(number: int) -> tuple[PrintedNumber, ...]:
 
 
 def table(number: int) -> list[PrintedNumber]:
-    """The cells of Table 1, 2, 3, 4, 6 or 7, row by row as printed."""
+    """Return the cells of Table 1, 2, 3, 4, 6 or 7, row by row as printed."""
     if number == 5:
         raise MacsError("Table 5 of the paper holds margins instead of metrics: use margins() for it.")
     return list(_cells(number))
@@ -140,12 +140,12 @@ def boxes() -> list[PrintedBox]:
 
 
 def doubtful() -> list[PrintedNumber]:
-    """The cells whose printed mean the authors' other numbers contradict."""
+    """Return the cells whose printed mean the authors' other numbers contradict."""
     return [cell for number in TABLES for cell in table(number) if cell.likely is not None]
 
 
 def cells(number: int, **keys: str | None) -> list[PrintedNumber]:
-    """The cells of a table that have these keys, e.g. cells(3, ood="svhn", method="oe")."""
+    """Return the cells of a table that have these keys, e.g. cells(3, ood="svhn", method="oe")."""
     matches = table(number)
     for key, wanted in keys.items():
         if key not in KEYS:

@@ -48,7 +48,7 @@ def publication_of(part: str, title: str, part_entries: list[ComparedNumber], no
 
 
 def _notes(part: str, done: Reproduction, part_entries: list[ComparedNumber]) -> list[str]:
-    """What a reader needs to know to interpret the numbers."""
+    """Return what a reader needs to know to interpret the numbers."""
     notes = [done.setup.scale.about, done.setup.budget()]
     if part not in ("table5", "figure1", "figure3"):
         notes.append(
@@ -93,7 +93,7 @@ def _notes(part: str, done: Reproduction, part_entries: list[ComparedNumber]) ->
 
 
 def _paired(done: Reproduction, place: StandIn, rows: Sequence[TableRow]) -> list[str]:
-    """The differences between MaCS and OE, seed by seed, with their confidence intervals."""
+    """Return the differences between MaCS and OE, seed by seed, with their confidence intervals."""
     by_name = {row.name: row for row in rows}
     try:
         pairs = [done.row(by_name[row.name], place.id, place.net)[1] for row in (MACS, OE)]
@@ -115,7 +115,7 @@ def _paired(done: Reproduction, place: StandIn, rows: Sequence[TableRow]) -> lis
 
 
 def _same_without_margin(done: Reproduction, place: StandIn) -> list[str]:
-    """A note if MCD never reached the margin, so that Fig. 5 compares a network with itself."""
+    """Return a note if MCD never reached the margin, so that Fig. 5 compares a network with itself."""
     try:
         (_, bounded), (_, unbounded) = (done.row(row, place.id, place.net) for row in (MACS, UNBOUNDED))
     except Lacking:

@@ -16,7 +16,7 @@ from macs.data.loading import data_root
 from macs.experiments.cells import Cell, Engine, Examination, Result, SerialEngine, checkpoint_of, spread
 from macs.experiments.margins import ChosenOn, Point, chosen_margin, held_out, plateaus
 from macs.metrics import FprRule
-from macs.research.paper_grid import MACS, Only, PaperScale, TableRow, Training, rows_of, trainings
+from macs.research.paper_grid import MACS, Only, PaperScale, PaperTraining, TableRow, rows_of, trainings
 from macs.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class Setup:
     checkpoint: Path | None = None  # for every network, or a folder of files called ID-NET.pt
     normalisation: str | None = None  # of the images that the checkpoint's network was trained on, if not ours
 
-    def finetuning(self, training: Training) -> Recipe:
-        """The recipe of a fine-tuning. In the released loop over margins, the cosine falls and rises in turn.
+    def finetuning(self, training: PaperTraining) -> Recipe:
+        """Return the recipe of a fine-tuning. In the released loop over margins, the cosine falls and rises in turn.
 
         Every round draws other images. For ImageNet-32, an epoch of the released code has as many ID images as there
         are outliers.
@@ -49,11 +49,11 @@ class Setup:
         return replace(recipe, cosine="rising") if training.round % 2 else recipe
 
     def checkpoint_of(self, id: str, net: str) -> Path | None:
-        """The file to start from instead of pretraining, if one was given."""
+        """Return the file to start from instead of pretraining, if one was given."""
         return None if self.checkpoint is None else checkpoint_of(self.checkpoint, id, net)
 
     def budget(self) -> str:
-        """The budget of a fine-tuning, in words."""
+        """Return the budget of a fine-tuning, in words."""
         recipe = self.scale.finetuning
         size = f"{recipe.epoch_size:,} ID images" if recipe.epoch_size else "all ID images"
         dropout = "the network's own dropout" if recipe.dropout is None else f"dropout {recipe.dropout:g}"
@@ -89,13 +89,13 @@ class Bench:
     examination: Examination
     missing: dict[str, str]  # set -> how to get it
 
-    def cell(self, training: Training) -> Cell | None:
-        """The cell of a training, or None until the training that it starts from is finished.
+    def cell(self, training: PaperTraining) -> Cell | None:
+        """Return the cell of a training, or None until the training that it starts from is finished.
 
         All trainings of an ID set, network and seed start from the same pretraining, directly or in a chain.
         """
         from macs import methods, nets
-        from macs.training.sources import spec_of
+        from macs.training.sources import Training
 
         if training.method == "msp":
             return self._pretraining(training)
@@ -106,17 +106,15 @@ class Bench:
         if training.margin is not None:
             settings["margin"] = training.margin
         net = nets.load(before.folder.net_file, training.net, len(self.train.classes))
-        spec = spec_of(
-            net, self.train, self.outliers, methods.build(training.method, settings), self.setup.finetuning(training)
-        )
-        return Cell(before.root, training.name, spec)
+        method, recipe = methods.build(training.method, settings), self.setup.finetuning(training)
+        return Cell(before.root, training.name, Training(net, self.train, self.outliers, method, recipe).spec)
 
-    def _pretraining(self, training: Training) -> Cell:
-        """The cell of the pretraining; a checkpoint that was given counts as a pretraining done elsewhere."""
+    def _pretraining(self, training: PaperTraining) -> Cell:
+        """Return the cell of the pretraining; a checkpoint that was given counts as a pretraining done elsewhere."""
         from macs import methods
         from macs import training as train
         from macs.training.checks import warn_of_normalisation
-        from macs.training.sources import spec_of
+        from macs.training.sources import Training
 
         recipe = replace(self.setup.scale.pretraining, seed=training.seed)
         checkpoint = self.setup.checkpoint_of(self.id, training.net)
@@ -130,17 +128,17 @@ class Bench:
             seed=recipe.seed,
             normalisation=self.setup.normalisation,
         )
-        spec = spec_of(net, self.train, None, methods.build("msp"), replace(recipe, batch_out=0))
+        spec = Training(net, self.train, None, methods.build("msp"), recipe).spec
         return Cell(self.setup.out / "cells", training.name, spec, trained=checkpoint is not None)
 
     def held(self) -> "Held":
-        """The images that cells are trained on."""
+        """Return the images that cells are trained on."""
         from macs.training.sources import Held
 
         return Held.of([self.train, self.outliers])
 
     def notes(self) -> list[str]:
-        """The sizes of the sets, with the official ones if they differ, and which sets are missing."""
+        """Return the sizes of the sets, with the official ones if they differ, and which sets are missing."""
         test = self.examination.test
         assert test is not None
         near = {f"{name} (near)": images for name, images in self.examination.near.items()}
@@ -181,7 +179,7 @@ def _on_disk(name: str, root: Path) -> bool:
 
 
 def _official(images: ImageSet) -> str:
-    """The official size of a test set from the catalogue, where it differs."""
+    """Return the official size of a test set from the catalogue, where it differs."""
     splits = catalog[images.whole_name].splits if images.whole_name in catalog.available() else {}
     official = splits["test"].images if "test" in splits else len(images)
     return f" of {official:,}" if official != len(images) else ""
@@ -202,12 +200,12 @@ class Reproduction:
     setup: Setup
     seeds: tuple[int, ...]
     only: Only
-    results: dict[Training, Result] = field(default_factory=dict)
-    failures: dict[Training, str] = field(default_factory=dict)
+    results: dict[PaperTraining, Result] = field(default_factory=dict)
+    failures: dict[PaperTraining, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # ID set -> how to get it
     notes: dict[str, list[str]] = field(default_factory=dict)  # ID set -> where its numbers come from
 
-    def result(self, training: Training) -> Result:
+    def result(self, training: PaperTraining) -> Result:
         if training.id in self.missing:
             raise Lacking("missing", f"{training.id} was not run: {self.missing[training.id]}")
         if training in self.failures:
@@ -222,7 +220,7 @@ class Reproduction:
         return chosen_margin(self.points(id, net), on)
 
     def row(self, row: TableRow, id: str, net: str) -> tuple[float | None, list[Result]]:
-        """The margin of a row and its results, one per seed."""
+        """Return the margin of a row and its results, one per seed."""
         margin = self.chosen(id, net, row.margin) if isinstance(row.margin, str) else row.margin
         return margin, self._results(row, id, net, margin)
 
@@ -279,13 +277,13 @@ def reproduce(
 
 def _cells(
     sets: Bench,
-    group: Sequence[Training],
+    group: Sequence[PaperTraining],
     done: Reproduction,
     unused: "Counter[str]",
-    titles: Mapping[Training, str],
+    titles: Mapping[PaperTraining, str],
     progress: bool,
 ) -> Iterator[Cell]:
-    """The cells of trainings, each announced as it is taken; those whose pretraining failed are left out."""
+    """Yield the cells of trainings, each announced as it is taken; those whose pretraining failed are left out."""
     for training in group:
         before = None if training.method == "msp" else training.before(done.setup.scale.margins)
         if before is not None and before in done.failures:
@@ -303,7 +301,9 @@ def _cells(
         yield cell
 
 
-def benches(setup: Setup, todo: Sequence[Training], missing: dict[str, str]) -> Iterator[tuple[Bench, list[Training]]]:
+def benches(
+    setup: Setup, todo: Sequence[PaperTraining], missing: dict[str, str]
+) -> Iterator[tuple[Bench, list[PaperTraining]]]:
     """The images and trainings of one ID set after another, so that memory holds one; fills in what is missing."""
     for id in dict.fromkeys(training.id for training in todo):
         try:
@@ -314,7 +314,7 @@ def benches(setup: Setup, todo: Sequence[Training], missing: dict[str, str]) -> 
         yield sets, [training for training in todo if training.id == id]
 
 
-def refuse_gaps(setup: Setup, todo: Sequence[Training]) -> None:
+def refuse_gaps(setup: Setup, todo: Sequence[PaperTraining]) -> None:
     """Say at the start, and not after days, which sets are not on disk."""
     scale, root = setup.scale, data_root(setup.root)
     ids = dict.fromkeys(training.id for training in todo)

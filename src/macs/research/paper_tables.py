@@ -82,7 +82,7 @@ ComparisonColumn = tuple[str, Callable[[list[ComparedNumber]], list[Text]]]  # i
 
 
 def entries(part: str, done: Reproduction) -> list[ComparedNumber]:
-    """All numbers of a table or figure; Fig. 3 has none."""
+    """Return all numbers of a table or figure; Fig. 3 has none."""
     makers = {"table3": _by_ood_set, "table4": _by_ood_set, "table5": _margins, "figure1": _boxes}
     if part == "figure3":
         return []
@@ -90,7 +90,7 @@ def entries(part: str, done: Reproduction) -> list[ComparedNumber]:
 
 
 def stand_ins(part: str, done: Reproduction) -> list[StandIn]:
-    """The ID sets and networks of a table or figure, in its order."""
+    """Return the ID sets and networks of a table or figure, in its order."""
     run = places(PARTS[part], done.setup.scale, done.only)
     return [StandIn(id, net, tuple(papers)) for (id, net), papers in run.items()]
 
@@ -109,7 +109,7 @@ def _averages(part: str, done: Reproduction) -> Iterator[ComparedNumber]:
 
 
 def _by_ood_set(part: str, done: Reproduction) -> Iterator[ComparedNumber]:
-    """Each OOD set on its own: Tables 3 and 4."""
+    """Yield each OOD set on its own: Tables 3 and 4."""
     printed = {cell.ood for cell in numbers.table(int(part[-1]))}
     for place in stand_ins(part, done):
         for name in (name for name in done.setup.scale.ood_sets(place.id) if name in printed):
@@ -160,12 +160,12 @@ def _near(result: Result, name: str) -> Evaluation:
 
 
 def _comparable(done: Reproduction, row: TableRow) -> bool:
-    """Whether a row has the budget and the settings of the paper's."""
+    """Return whether a row has the budget and the settings of the paper's."""
     return done.setup.scale.as_printed and row.as_printed
 
 
 def _values(evaluation: Evaluation, metric: str, ood: str) -> tuple[list[float], float]:
-    """The metric in each draw and on all test images."""
+    """Return the metric in each draw and on all test images."""
     if metric == "accuracy":
         return evaluation.draw_accuracies, evaluation.accuracy
     if not ood:
@@ -177,7 +177,7 @@ def _values(evaluation: Evaluation, metric: str, ood: str) -> tuple[list[float],
 
 
 def _with_paper(entry: ComparedNumber, place: StandIn, row: TableRow, ood: str | None) -> ComparedNumber:
-    """The entry with the number that the paper prints for it, if any."""
+    """Return the entry with the number that the paper prints for it, if any."""
     if entry.part == "figure4":
         for curve in numbers.margin_curves():
             if (curve.id, curve.net, curve.metric) == (place.id, place.net, entry.metric):
@@ -232,7 +232,7 @@ def _boxes(part: str, done: Reproduction) -> Iterator[ComparedNumber]:
 
 
 def confidences(done: Reproduction, place: StandIn, row: TableRow, images: str) -> NDArray[np.float32]:
-    """The confidences of a row's first seed on an OOD set, or on the ID test images: "id"."""
+    """Return the confidences of a row's first seed on an OOD set, or on the ID test images: "id"."""
     by_set = done.row(row, place.id, place.net)[1][0].confidences
     if images not in by_set:
         raise Lacking("missing", f"{images} was not measured")
@@ -240,7 +240,7 @@ def confidences(done: Reproduction, place: StandIn, row: TableRow, images: str) 
 
 
 def tables_of(entries: Sequence[ComparedNumber], metrics_at_once: int = 9) -> list[ResultTable]:
-    """Entries as rows: one line per method, for each metric the paper's number, ours, and the difference.
+    """Return entries as rows: one line per method, for each metric the paper's number, ours, and the difference.
 
     A table without any number of ours is left out; the notes say why.
     """
@@ -268,7 +268,7 @@ def _table(title: str, entries: list[ComparedNumber], metrics: list[str]) -> Res
 
 
 def heading(metric: str) -> str:
-    """The heading of a column; a name that is not a metric, such as a quartile, is left as it is."""
+    """Return the heading of a column; a name that is not a metric, such as a quartile, is left as it is."""
     headings = {known.name: known.heading for known in available()}
     return {**headings, "accuracy": "ID-ACC ↑"}.get(metric, metric)
 

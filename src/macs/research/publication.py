@@ -106,12 +106,12 @@ class Publication:
         return "\n".join([f"# {self.title}\n", *parts, *(f"- {note}" for note in self.notes)]) + "\n"
 
     def latex(self) -> str:
-        """One tabular per table; notes are comments."""
+        """Return one tabular per table; notes are comments."""
         comments = [f"% {line}" for line in (self.title, *self.notes)]
         return "\n".join([*comments, *(line for table in self.tables for line in ("", *table.latex))]) + "\n"
 
     def comma_separated(self) -> str:
-        """One line per number, with everything that is known about it."""
+        """Return one line per number, with everything that is known about it."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.records[0])

@@ -55,18 +55,18 @@ class Study:
         return cls(rows, records_in(folder))
 
     def find(self, trial: Trial) -> CellRecord | None:
-        """The cell of a trial, if it exists and its loss has not changed since."""
+        """Return the cell of a trial, if it exists and its loss has not changed since."""
         wanted, code = trial.as_dict(), loss_code(trial.method)
         matches = (record for record in self.records if record.trial == wanted and record.code == code)
         return next(matches, None)
 
     def records_of(self, trial: Trial, seeds: Iterable[int]) -> dict[int, CellRecord]:
-        """The cells of a trial with other seeds, as far as they exist."""
+        """Return the cells of a trial with other seeds, as far as they exist."""
         found = {each.seed: self.find(each) for each in repeated(trial, list(seeds))}
         return {seed: record for seed, record in found.items() if record is not None}
 
     def ranked(self, row: Row, trials: Iterable[Trial]) -> list[tuple[tuple[float, float], Trial]]:
-        """Those of a row's trials that have a cell, each with its rank by the score of the row's method."""
+        """Return those of a row's trials that have a cell, each with its rank by the score of the row's method."""
         score = own_score(row)
         return [(record.rank(score), trial) for trial in trials if (record := self.find(trial)) is not None]
 
@@ -82,7 +82,7 @@ class Study:
         return worth + row.candidates()[len(rates) :]
 
     def chosen(self, row: Row) -> Trial | None:
-        """The best candidate, or the first as long as one has no cell: a part of a grid decides nothing."""
+        """Return the best candidate, or the first as long as one has no cell: a part of a grid decides nothing."""
         candidates = self.candidates(row)
         finished = self.ranked(row, candidates)
         if len(finished) < len(candidates):
@@ -114,26 +114,26 @@ class Study:
         yield from self.repeats()
 
     def repeats(self) -> list[Trial]:
-        """The trials of the recommended method, which has as many seeds as the main rows."""
+        """Return the trials of the recommended method, which has as many seeds as the main rows."""
         best = self.recommended()
         return [] if best is None or not best[0].method else repeated(best[1], plan.SEEDS + plan.MORE_SEEDS)
 
     def missing(self) -> list[Trial]:
-        """The trials without a cell; if no candidate of a row has one, its seeds repeat the first candidate."""
+        """Return the trials without a cell; if no candidate of a row has one, its seeds repeat the first candidate."""
         planned = plan.trials(self.rows, lambda row: self.chosen(row) or row.candidates()[0], self.candidates)
         distinct = {str(trial.as_dict()): trial for trial in (*planned, *self.repeats())}
         return [trial for trial in distinct.values() if self.find(trial) is None]
 
 
 def own_score(row: Row) -> str:
-    """The score that the row's method is meant for."""
+    """Return the score that the row's method is meant for."""
     from macs import methods
 
     return methods.build(row.method, row.settings).score if row.method else "msp"
 
 
 def sets_from(root: Path | None, checkpoint: Path) -> dict[str, StudySets]:
-    """The study's images with the starting classifier of each network that has one."""
+    """Return the study's images with the starting classifier of each network that has one."""
     from macs import training
 
     root = data_root(root)
@@ -206,7 +206,7 @@ class RowResult:
     worth_trying: int = 1  # number of its candidates
 
     def over_seeds(self, metric: str, score: str, where: str = "") -> dict[int, float]:
-        """A metric for each seed, on one set or (without one) as the mean over the plan.OOD test sets."""
+        """Return a metric for each seed, on one set or (without one) as the mean over the plan.OOD test sets."""
         return {
             seed: record.value(metric, score, where) if where else record.mean(metric, score)
             for seed, record in self.records.items()
@@ -298,7 +298,7 @@ class StudyResults:
     def difference(
         self, name: str, metric: str, score: str, reference_score: str, where: str = ""
     ) -> Difference | None:
-        """A row's metric minus OE's, over the seeds that both have; None for OE itself with the same score."""
+        """Return a row's metric minus OE's, over the seeds that both have; None for OE itself with the same score."""
         reference, found = self.rows.get(REFERENCE), self.rows[name]
         if reference is None or not found.row.method or (name == REFERENCE and score == reference_score):
             return None
@@ -307,12 +307,12 @@ class StudyResults:
         )
 
     def agreement(self) -> dict[tuple[str, str], float]:
-        """How much two plan.OOD sets agree on the order of the rows, each with its own score, by FPR95."""
+        """Return how much two plan.OOD sets agree on the order of the rows, each with its own score, by FPR95."""
         rows = self.rows.values()
         return rank_agreement({name: [row.estimate("fpr95", row.own, name).mean for row in rows] for name in plan.OOD})
 
     def recommended(self) -> tuple[RowResult, str] | None:
-        """The row that is recommended, and the score to take."""
+        """Return the row that is recommended, and the score to take."""
         found = self.rows.get(self.best)
         return None if found is None else (found, found.chosen_score)
 

@@ -76,7 +76,7 @@ class CellRecord:
         return self.made_with.get("processor", ""), self.made_with.get("threads", 0)
 
     def value(self, metric: str, score: str, where: str) -> float:
-        """A metric of a score on one set."""
+        """Return a metric of a score on one set."""
         return self.scores[score][where][METRICS.index(metric)]
 
     def rank(self, score: str) -> tuple[float, float]:
@@ -84,7 +84,7 @@ class CellRecord:
         return self.value("fpr95", score, VALIDATION), -self.value("auroc", score, VALIDATION)
 
     def mean(self, metric: str, score: str) -> float:
-        """The mean of a metric over the OOD test sets."""
+        """Return the mean of a metric over the OOD test sets."""
         sets = [name for name in self.scores[score] if name != VALIDATION]
         return float(np.mean([self.value(metric, score, name) for name in sets]))
 
@@ -105,15 +105,13 @@ class StudyCell(Cell):
 
 
 def cell_for(trial: Trial, root: Path, sets: "StudySets") -> StudyCell:
-    """The cell of a trial; its training is stored below `root`."""
+    """Return the cell of a trial; its training is stored below `root`."""
     from macs import methods
-    from macs.training.sources import spec_of
+    from macs.training.sources import Training
 
     method = methods.build(trial.method or "msp", trial.recipe.options)
     outliers = sets.outliers if not trial.outliers else sets.outliers.split(trial.outliers)[0]
-    spec = spec_of(sets.net, sets.train, outliers if method.needs_outliers else None, method, trial.recipe)
-    if not method.needs_outliers:  # as the training itself will record it
-        spec = replace(spec, recipe=replace(spec.recipe, batch_out=0))
+    spec = Training(sets.net, sets.train, outliers, method, trial.recipe).spec
     code = loss_code(trial.method)
     return StudyCell(root, trial.name, spec, not trial.method, code, sets.measured_on, trial.carried)
 
@@ -164,7 +162,7 @@ def compute(cell: StudyCell, trial: Trial, sets: StudySets, folder: Path, progre
 
 
 def trained(cell: StudyCell, trial: Trial, sets: StudySets, progress: bool) -> "nn.Module":
-    """The network of a cell, after the trainings that come before it, which it shares with no other cell."""
+    """Return the network of a cell, after the trainings that come before it, which it shares with no other cell."""
     from macs.training.sources import Held
 
     root = cell.root / cell.key
@@ -187,7 +185,7 @@ def measured(
     cost: dict[str, float],
     progress: bool,
 ) -> CellRecord:
-    """One pass of a trained network over each set, and from it the metrics of every score."""
+    """Run a trained network once over each set, and compute the metrics of every score."""
     from macs import scores
 
     precision = trial.recipe.precision
@@ -244,7 +242,7 @@ def metrics_of(known: "Predictions", unknown: "Predictions") -> list[float]:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, its threads and the versions that a cell is made with."""
+    """Return the processor, its threads and the versions that a cell is made with."""
     import torch
 
     about = Path("/proc/cpuinfo")
@@ -269,7 +267,7 @@ def _as_text(record: CellRecord) -> str:
 
 
 def confidences_in(folder: Path, key: str) -> dict[str, NDArray[np.float64]]:
-    """The stored confidences of a cell, by SET/SCORE; the set "id" holds the ID test images."""
+    """Return the stored confidences of a cell, by SET/SCORE; the set "id" holds the ID test images."""
     file = folder / f"{key}.npz"
     try:
         check_unpacked(file, MOST)
@@ -281,7 +279,7 @@ def confidences_in(folder: Path, key: str) -> dict[str, NDArray[np.float64]]:
 
 
 def records_in(folder: Path) -> list[CellRecord]:
-    """All cells of a folder; a file that is not a cell is an error."""
+    """Return all cells of a folder; a file that is not a cell is an error."""
     records = []
     for file in sorted(folder.glob("*.json")):
         try:
@@ -334,7 +332,7 @@ def _definition(tree: ast.Module, name: str) -> ast.AST | None:
 
 
 def _tree(module: ModuleType) -> ast.Module:
-    """The module's code without docstrings."""
+    """Return the module's code without docstrings."""
     tree = ast.parse(inspect.getsource(module))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:

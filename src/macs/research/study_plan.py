@@ -68,7 +68,7 @@ class Trial:
         }
 
     def before(self) -> Iterator["Trial"]:
-        """The trainings that come first, each with images of its own; none if the network is the classifier's."""
+        """Yield the trainings that come first, each with images of its own; none if the network is the classifier's."""
         for number, margin in enumerate(self.carried, start=1):
             options = {**self.recipe.options, "margin": margin}
             yield replace(self, carried=(), recipe=replace(self.recipe, options=options, seed=self.seed + number))
@@ -94,7 +94,7 @@ class Row:
     apart: bool = False  # for a table of its own, too, but with several seeds
 
     def rates(self) -> list[Trial]:
-        """The trials with seed 0 at each learning rate, the highest first."""
+        """Return the trials with seed 0 at each learning rate, the highest first."""
         if not self.method:
             return [Trial("", AS_IT_IS, net=self.net)]
         return [self._trial(self.settings, rate) for rate in self.learning_rates[: 1 if self.once else None]]
@@ -182,7 +182,7 @@ CHOSEN: dict[str, dict[str, Any]] = {  # what validation chose where it is not a
 
 
 def _as_chosen(row: str, name: str, **changes: Any) -> Row:
-    """One training of a row of the first table, with what validation chose for it, but for the changes."""
+    """Return one training of a row of the first table, with what validation chose for it, but for the changes."""
     first = next(each for each in ROWS if each.name == row)
     return replace(first, name=name, others=(), main=False, once=True, **{**CHOSEN.get(row, {}), **changes})
 
@@ -208,7 +208,7 @@ EVERY_ROW = ROWS + EQUAL + COSTS + LONGER + PROTOCOLS + ELSEWHERE
 
 
 def repeated(trial: Trial, seeds: Sequence[int]) -> list[Trial]:
-    """The same training with each of the seeds."""
+    """Return the same training with each of the seeds."""
     return [replace(trial, recipe=replace(trial.recipe, seed=seed)) for seed in seeds]
 
 

@@ -168,7 +168,7 @@ def costs_of(results: StudyResults) -> dict[str, StudyColumn]:
 
 
 def summary(results: StudyResults) -> ResultTable:
-    """The few rows that answer the question, for a reader who wants no more than that."""
+    """Return the few rows that answer the question, for a reader who wants no more than that."""
     asked = [("plain", "msp"), ("plain", BEST), ("oe", "msp"), ("oe", BEST), ("oe-equal", "msp"), ("macs", "msp"),
              ("hinge-averaged", BEST), (RECOMMENDED, BEST)]  # fmt: skip
     lines = {(line[0].row.name, line[1]): line for name, score in asked if (line := resolved(results, name, score))}
@@ -181,7 +181,7 @@ def summary(results: StudyResults) -> ResultTable:
 
 
 def core(results: StudyResults) -> ResultTable:
-    """Every row with its own score, against OE."""
+    """Return every row with its own score, against OE."""
     reference = results.rows.get(REFERENCE)
 
     def gap(found: RowResult, score: str) -> Difference | None:
@@ -220,7 +220,7 @@ def by_score(results: StudyResults) -> ResultTable:
 
 
 def equal(results: StudyResults) -> ResultTable:
-    """The main rows at one learning rate, and how far they are from the first."""
+    """Return the main rows at one learning rate, and how far they are from the first."""
     rows = others(results, EQUAL)
 
     def gap(found: RowResult, score: str) -> Difference | None:
@@ -256,7 +256,7 @@ def two_scores(results: StudyResults, rows: Sequence[Row]) -> ResultTable:
 
 
 def choices(results: StudyResults) -> ResultTable:
-    """The settings that validation chose for each row."""
+    """Return the settings that validation chose for each row."""
     columns: dict[str, StudyColumn] = {
         **TRAINING,
         "candidates computed": lambda found, _: f"{found.tried} of {found.worth_trying}",
@@ -271,7 +271,7 @@ def choices(results: StudyResults) -> ResultTable:
 
 
 def agreement(results: StudyResults) -> str:
-    """How far the OOD sets agree on the order of the rows."""
+    """Return how far the OOD sets agree on the order of the rows."""
     taus = results.agreement() if len(results.rows) > 2 else {}
     pairs = ", ".join(f"{SETS[a]} and {SETS[b]} {tau:.2f}" for (a, b), tau in taus.items())
     return f"Kendall's tau between the orders of the rows by FPR95: {pairs}." if taus else "There are too few rows yet."
@@ -361,14 +361,14 @@ def _compared(ours: ScoredRow, theirs: ScoredRow, where: str) -> str:
 
 
 def _sure(paired: Difference | None) -> str:
-    """How far a difference is to be trusted."""
+    """Return how far a difference is to be trusted."""
     if paired is None or paired.pairs < 2:
         return "one seed"
     return f"{'' if paired.significant else 'not '}significant over {paired.pairs} seeds"
 
 
 def auto(results: StudyResults) -> str:
-    """What the cells recommend, and what `--method auto` does."""
+    """Return what the cells recommend, and what `--method auto` does."""
     choice = results.recommended()
     if choice is None:
         return TOO_FEW
@@ -387,7 +387,7 @@ def _listed(settings: Mapping[str, object]) -> str:
 
 
 def cells(results: StudyResults) -> ResultTable:
-    """Which cells the numbers of each row come from."""
+    """Return which cells the numbers of each row come from."""
     columns: dict[str, StudyColumn] = {
         "training": lambda found, _: found.row.title + ("" if found.row.net == NET else f", {found.row.net}"),
         "cells by seed": lambda found, _: " ".join(f"{seed}: {record.key}" for seed, record in found.records.items()),
@@ -396,7 +396,7 @@ def cells(results: StudyResults) -> ResultTable:
 
 
 def as_dict(results: StudyResults) -> dict[str, Any]:
-    """All numbers of the tables, as shares."""
+    """Return all numbers of the tables, as shares."""
     rows = {}
     for name, found in {**results.rows, **results.others}.items():
         rows[name] = {
@@ -425,7 +425,7 @@ def as_dict(results: StudyResults) -> dict[str, Any]:
 
 
 def records(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One record per row, seed, score and set, for CSV."""
+    """Yield one record per row, seed, score and set, for CSV."""
     for name, row in values["rows"].items():
         for index, (seed, cell) in enumerate(zip(row["seeds"], row["cells"], strict=True)):
             for score, sets in row["scores"].items():
@@ -474,12 +474,12 @@ def costs(results: StudyResults) -> list[figures.CostPoint]:
 
 
 def shown(value: Estimate) -> str:
-    """A share in percent, with its standard error where there are several seeds."""
+    """Return a share in percent, with its standard error where there are several seeds."""
     return _percent(value.mean) if math.isnan(value.error) else f"{_percent(value.mean)} ± {_percent(value.error)}"
 
 
 def gap_shown(gap: Difference | None) -> str:
-    """A difference in points, with its interval where there are several pairs."""
+    """Return a difference in points, with its interval where there are several pairs."""
     if gap is None:
         return "–"
     mean = f"{100 * gap.mean:+.2f}"

@@ -15,9 +15,9 @@ import warnings
 from typing import Any
 
 from macs.predictions import Predictions, joined
-from macs.scores._answers import answer, ask, ask_all
 from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer, ready
 from macs.scores._names import available, get, get_all, name_of
+from macs.scores._predicting import answer, ask, ask_all
 from macs.scores._score import NETWORK, Known, NotFitted, Score, score
 from macs.scores.combined import FEWEST, Combined, enough_held_out, held_out_of
 

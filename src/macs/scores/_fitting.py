@@ -123,7 +123,7 @@ def know(
     precision: str = "auto",
     progress: bool = False,
 ) -> Known:
-    """A network's outputs for at most `limit` training images (0: all), drawn at random, and its last layer.
+    """Return a network's outputs for at most `limit` training images (0: all), drawn at random, and its last layer.
 
     Sums of scores also need held-out ID images, of which at most 1,000 are used. Both are ImageSets, or have any other
     form of macs.data.conversion, such as a tensor or a DataLoader of images and labels.
@@ -176,7 +176,7 @@ def _outputs(net: nn.Module, images: ImageSet, precision: str, progress: bool) -
 
 @torch.no_grad()
 def last_layer(net: nn.Module, images: ImageSet) -> Known:
-    """The last layer alone, for scores that need no training images; a few images, prepared for it, find it."""
+    """Return the last layer alone, for scores that need no training images; a few images, prepared for it, find it."""
     pixels = to_float(torch.from_numpy(np.array(images.pixels[:FEW])), device_of(net))
     was_training = net.training
     try:
@@ -205,13 +205,13 @@ def last_layer(net: nn.Module, images: ImageSet) -> Known:
 
 
 def negative_share(features: Tensor) -> float:
-    """The share of the negative features in the sum of all absolute values."""
+    """Return the share of the negative features in the sum of all absolute values."""
     total = float(features.abs().sum())
     return float(-features.clamp(max=0).sum()) / total if total else 0.0
 
 
 def ready(score: Score, net: nn.Module, network: str = "") -> Score:
-    """The score on the network's device; an error if it is not fitted, or is fitted to another network.
+    """Return the score, on the network's device; raise if it is not fitted, or is fitted to another network.
 
     `network` is the hash of the network's weights, if it is known already.
     """

@@ -3,19 +3,22 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.registry import quoted, unknown
 from macs.scores._score import Score, blamed, registered_name, score
 from macs.scores.combined import PLUS, Combined
 
+ALL = "all"
+
 
 def available() -> list[str]:
-    """The names of all single scores."""
+    """Return the names of all single scores."""
     return score.available()
 
 
 def get(name: str | Score | type[Score], **settings: Any) -> Score:
-    """A new score by its name, with settings; a `Score` is returned as it is.
+    """Return a new score by its name, with settings; a `Score` is returned as it is.
 
     "module:Class" is a score of your own. "msp+vim" is a sum: a setting goes to all parts that have it, or to a single
     part, as in `get("ash+scale", ash={"percentile": 95})`.
@@ -41,8 +44,15 @@ def get(name: str | Score | type[Score], **settings: Any) -> Score:
 
 
 def get_all(names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Score]:
-    """Several scores by their names. A setting goes to all scores that have it; a setting that none has is an error."""
-    by_name = {name: get(name) for name in names}
+    """Several scores by their names. A setting goes to all scores that have it; a setting that none has is an error.
+
+    "all" stands for every score that needs no gradient per image; the others are left out, unless they are named too.
+    """
+    slow = [name for name in available() if score[name].reads == "pixels" and name not in names]
+    if ALL in names and slow:
+        tell(f"all leaves out {', '.join(slow)}, since a gradient per image takes long; name what you want beside all.")
+    quick = [name for name in available() if name not in slow]
+    by_name = {name: get(name) for entry in names for name in (quick if entry == ALL else [entry])}
     accepted = sorted({setting for score in by_name.values() for setting in score.accepts})
     for key in settings:
         if key not in accepted:
@@ -54,7 +64,7 @@ def get_all(names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Scor
 
 
 def name_of(given: Score) -> str:
-    """The name by which `get` makes such a score: "knn", "msp+vim", or "module:Class" for a user's own."""
+    """Return the name by which `get` makes such a score: "knn", "msp+vim", or "module:Class" for a user's own."""
     return given.name if isinstance(given, Combined) else registered_name(given)
 
 

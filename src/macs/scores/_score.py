@@ -249,7 +249,7 @@ def blamed(score: Score | type[Score]) -> AbstractContextManager[None]:
 
 
 def confidence_of(score: Score, outputs: Outputs) -> Tensor:
-    """The confidences of a score for a batch; an error if they are not one number per image."""
+    """Return the confidences of a score for a batch; raise if they are not one number per image."""
     with blamed(score):
         confidences = score.confidence(outputs)
     if not isinstance(confidences, Tensor) or confidences.shape != outputs.logits.shape[:1]:

@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from macs.core.errors import MacsError
-from macs.data.stores import content_of, is_url
+from macs.core.files import is_url
+from macs.data.stores import content_of
 from macs.serve.app import create_app
 from macs.serve.logs import write_log
 from macs.serve.middleware import ANY_HOST, key_of_clients

@@ -28,7 +28,7 @@ class ServeSettings:
     """Bytes of a request's body; the bodies of all requests together may hold eight times as many."""
 
     max_pixels: Annotated[int, Span(1, 2**31)] = 40_000_000
-    """Pixels of one image; half as many for WebP and two thirds for a progressive JPEG, which take more memory."""
+    """Pixels of one image; half as many for WebP and TIFF and two thirds for progressive JPEG, which take more."""
 
     max_connections: Annotated[int, Span(1, 100_000)] = 1000
     """Connections that may be open at once."""

@@ -181,6 +181,3 @@ def _method(method: Method, settings: Any) -> Method:
         return type(method)(**settings)
     except TypeError:
         raise MacsError("it belongs to another method") from None
-
-
-log = logging.getLogger(__name__)

@@ -35,7 +35,9 @@ NOTICEABLE = 0.05  # share of outliers; of clean sets, up to 0.027 do (docs/meth
 FEWEST_ID, FEWEST_OF_CLASS, FEWEST_ALIKE = 20, 10, 3  # images to compare with, and outliers to warn of
 
 
-def check_fitness(net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: Recipe, method: Method) -> None:
+def check_compatibility(
+    net: nn.Module, train: ImageSet, outliers: ImageSet | None, recipe: Recipe, method: Method
+) -> None:
     """Refuse a network, images and a method that do not fit each other."""
     if train.labels is None:
         raise MacsError(f"{train.name} has no labels; a folder needs one sub-folder per class.")
@@ -209,7 +211,7 @@ class Validation:
 def validation_on(
     images: ImageSet | None, outliers: ImageSet | None, train: ImageSet, method: Method
 ) -> Validation | None:
-    """The validation on these images, or an error if they do not fit the training; None if there are none."""
+    """Return the validation on these images, None without any; raise if they do not fit the training."""
     if images is None:
         if outliers is not None:
             raise MacsError("Validation outliers are compared with validation images; give these as well.")

@@ -100,7 +100,7 @@ def _disconnect() -> None:
 
 
 def world() -> tuple[int, int]:
-    """How many processes train together, on all machines and on this one, according to torchrun's variables."""
+    """Return how many processes train together, on all machines and on this one, according to torchrun's variables."""
     try:
         count = int(os.environ.get("WORLD_SIZE", "1"))
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -276,7 +276,7 @@ def _launch(devices: int, nodes: int, rendezvous: str | None, command: Sequence[
 
 
 def _last_words(logs: Path, local_rank: int) -> str:
-    """The last line that a process wrote to standard error."""
+    """Return the last line that a process wrote to standard error."""
     files = sorted(logs.rglob(f"{local_rank}/stderr.log"))
     lines = files[-1].read_text(encoding="utf-8", errors="replace").strip().splitlines() if files else []
     return lines[-1] if lines else f"error: Process {local_rank + 1} failed without a message."

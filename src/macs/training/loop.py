@@ -23,11 +23,11 @@ from macs.data.batches import steps_per_epoch
 from macs.data.compatibility import warn_of_guessing
 from macs.methods import Method
 from macs.training.checkpointing import Checkpointer
-from macs.training.checks import check_fitness, divergence, validation_on
+from macs.training.checks import check_compatibility, divergence, validation_on
 from macs.training.distributed import all_present, average_norms, connect, share_start, shared_norms
 from macs.training.optimisation import Optimisation
 from macs.training.progress import Tally, TrainingProgress
-from macs.training.recipe import PRETRAINING, Recipe, resolved
+from macs.training.recipe import FROM_LIBRARY, PRETRAINING, Recipe, resolved
 from macs.training.runs import Epoch, RunFolder
 from macs.training.sources import NOTHING, Held, Training, load_training
 from macs.training.spec import TrainingSpec
@@ -83,7 +83,7 @@ def pretrain(
     >>> len(macs.pretrain(net, train, recipe=macs.Recipe(epochs=1, batch_in=32), progress=False))
     1
     """
-    training = Training.of(net, train, None, methods.build("msp"), replace(recipe, options={}), validation)
+    training = Training(net, train, None, methods.build("msp"), replace(recipe, options={}), validation)
     return _train(training, run, resume, progress, on_epoch)
 
 
@@ -114,7 +114,7 @@ def finetune(
     method
         Name of a method, or a `Method`, which has its own settings; else the recipe's options are its settings.
     recipe
-        The hyper-parameters.
+        The hyper-parameters; by default `Recipe()`, the paper's or, for a network of another library, `FROM_LIBRARY`.
     validation
         ID images on which the accuracy is measured after each epoch.
     validation_outliers
@@ -138,7 +138,7 @@ def finetune(
     >>> len(macs.finetune(net, train, outliers, method="macs", recipe=recipe, progress=False))
     1
     """
-    recipe = recipe or Recipe()
+    recipe = recipe or (FROM_LIBRARY if isinstance(net, nets.LibraryNet) else Recipe())
     if isinstance(method, str):
         method = methods.build(*resolved(method, recipe.options))
     elif not isinstance(method, Method):
@@ -147,7 +147,7 @@ def finetune(
         raise MacsError(
             f"The settings of {methods.name_of(method)} are given twice, by it and by the recipe's options; drop one."
         )
-    training = Training.of(net, train, outliers, method, recipe, validation, validation_outliers)
+    training = Training(net, train, outliers, method, recipe, validation, validation_outliers)
     return _train(training, run, resume, progress, on_epoch)
 
 
@@ -191,7 +191,7 @@ def _train(
     """Check a training, claim its run folder, and train its network in place."""
     net, recipe, method = training.net, training.recipe, training.method
     train, outliers = training.train, training.outliers
-    check_fitness(net, train, outliers, recipe, method)
+    check_compatibility(net, train, outliers, recipe, method)
     optimisation = Optimisation.of(net, recipe, train.size)
     validation = validation_on(training.validation, training.validation_outliers, train, method)
     recipe.check_validation(validation is not None)
@@ -216,7 +216,7 @@ def _train(
         method = processes.by_first(lambda: prepared)
         checkpointer.save(method)
 
-    steps = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size)
+    steps = steps_per_epoch(len(train), recipe.batch_in, recipe.epoch_size)
     bar = TrainingProgress(methods.name_of(method), recipe.epochs, steps, progress and processes.first)
     with (
         bar,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from macs.core.errors import MacsError
 from macs.core.settings import Name, Span, check, typed
 
-Margin = Annotated[float | None, Span(0, 1_000_000)]
+MaCSMargin = Annotated[float | None, Span(0, 1_000_000)]
 Rate = Annotated[float, Span(0, 1000, usual=0.5)]
 AUTO, METHOD = "auto", "macs"  # as a value of --method, and the method that it stands for
 SETTINGS: dict[str, float | str | bool] = {
@@ -26,7 +26,7 @@ BACKBONE = "backbone"  # as a value of `freeze`: all layers but the last
 class Recipe:
     """The defaults are the paper's protocol for fine-tuning."""
 
-    margin: InitVar[Margin] = None
+    margin: InitVar[MaCSMargin] = None
     """The margin m of MaCS, at least 0 and below 1, or any size with --options.on energy or log-odds; without it the
     method's own default."""
 
@@ -128,7 +128,7 @@ class Recipe:
             return
         if "margin" in self.options:
             raise MacsError("The margin is given twice, as margin and in the options; give it once.")
-        margin = typed("margin", margin, Margin)
+        margin = typed("margin", margin, MaCSMargin)
         if margin >= 1 and self.options.get("on", "confidence") == "confidence":
             raise MacsError(
                 f"margin must be at least 0 and below 1, not {margin:g}, as confidences differ by less than 1; for a "
@@ -163,5 +163,5 @@ customary values that were not compared.
 
 
 def resolved(method: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The method and settings that a name stands for; settings that are given override those of auto."""
+    """Return the method and settings that a name stands for; settings that are given override those of auto."""
     return (METHOD, {**SETTINGS, **settings}) if method == AUTO else (method, dict(settings))

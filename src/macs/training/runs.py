@@ -76,12 +76,12 @@ class Epoch:
 
 
 def kept_epoch(history: Sequence[Epoch], keep: Literal["last", "best"]) -> Epoch:
-    """The epoch whose weights are kept: the first, if several are equally good."""
+    """Return the epoch whose weights are kept: the first, if several are equally good."""
     return history[-1] if keep == "last" else max(history, key=lambda epoch: epoch.merit)
 
 
 def epochs_from(rows: Any) -> list[Epoch]:
-    """Epochs from their stored rows, which must be complete and consecutive; a MacsError says what is wrong."""
+    """Return epochs from their stored rows, which must be complete and consecutive; a MacsError says what is wrong."""
     try:
         epochs = [Epoch(**row) for row in rows]
     except TypeError:
@@ -123,7 +123,7 @@ class RunFolder:
         return TrainingSpec.from_toml(self.recipe_file)
 
     def finished_spec(self) -> TrainingSpec:
-        """The spec of a finished run, or an error."""
+        """Return the spec; raise if the run is not finished."""
         spec = self.spec
         if not self.finished:
             raise MacsError(f"The run in {self.path} is not finished; continue it with --resume.")
@@ -168,7 +168,7 @@ class RunFolder:
         write_text(self.metrics_file, "".join(json.dumps(epoch) + "\n" for epoch in history))
 
     def load_state(self) -> Any:
-        """The last state that `save_state` wrote, unchecked."""
+        """Return the last state that `save_state` wrote, unchecked."""
         import torch
 
         file = input_file(self.state_file, "state of a run")
@@ -183,7 +183,7 @@ class RunFolder:
             raise MacsError(f"{file} is damaged; start a new run in another folder.") from None
 
     def epochs(self) -> list[Epoch]:
-        """The metrics of each epoch, from metrics.jsonl."""
+        """Return the metrics of each epoch, from metrics.jsonl."""
         file = input_file(self.metrics_file, "record of epochs")
         try:
             return epochs_from([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
@@ -194,7 +194,7 @@ class RunFolder:
 
 
 def run_name(id: str, *parts: str) -> str:
-    """A name for a run folder from the ID set and other distinguishing parts; always a single path component."""
+    """Return a name for a run folder from the ID set and other distinguishing parts; always a single path component."""
     folder = re.split(r"[/\\]", id.rstrip("/\\"))[-1]
     if folder in ("", ".", "..", "~"):
         folder = Path(id).expanduser().resolve().name or "images"
@@ -245,15 +245,21 @@ class TrainedNetwork:
         return self.spec is not None and bool(self.spec.train.parts) and trained_on_undivided(self.spec, self.id)
 
     def images(self, split: str, root: str | Path | None = None) -> "ImageSet":
-        """The train, val or test images of its ID set; see `load_apart`."""
+        """Return the train, val or test images of its ID set; see `load_apart`."""
         return load_apart(self.spec, self.id, split, root, self.preparation)
 
+    def images_to_fit(self, root: str | Path | None = None) -> "ImageSet":
+        """The training images of its ID set; another set without splits is a test set, to which no score is fitted."""
+        if Place(self.id).undivided and not self.divided:
+            raise MacsError(f"{self.id} is not divided into train and test; put its images into two such folders.")
+        return self.images("train", root)
+
     def held_out_images(self, root: str | Path | None = None) -> "ImageSet | None":
-        """The validation images of its ID set, where there are some."""
+        """Return the validation images of its ID set, where there are some."""
         return self.images("val", root) if self.divided or "val" in Place(self.id).splits else None
 
     def network(self, classes: int | None = None) -> "nn.Module":
-        """The network, on the best device."""
+        """Return the network, on the best device."""
         from macs import nets
         from macs.core.devices import best_device
         from macs.training.checks import warn_of_normalisation
@@ -265,7 +271,7 @@ class TrainedNetwork:
         return network.to(best_device())
 
     def outliers(self, data: Path | None) -> "ImageSet | None":
-        """The outliers that it was trained with, where its record names them and they are still there."""
+        """Return the outliers that it was trained with, where its record names them and they are still there."""
         spec = None if self.spec is None else self.spec.outliers
         if spec is None or spec.source == MEMORY:
             return None
@@ -276,7 +282,7 @@ class TrainedNetwork:
             return None
 
     def network_for(self, images: "ImageSet") -> "nn.Module":
-        """The network, on the best device; an error if the images have other classes."""
+        """Return the network, on the best device; raise if the images have other classes."""
         from macs.data.compatibility import same_classes
 
         same_classes(images, self.classes, f"{self.checkpoint} was trained for")
@@ -322,7 +328,7 @@ def load_run(
 def load_apart(
     spec: TrainingSpec | None, id: str, split: str, root: str | Path | None, preparation: Preparation
 ) -> "ImageSet":
-    """The train, val or test images of an ID set, for a network that was trained as `spec` says.
+    """Return the train, val or test images of an ID set, for a network that was trained as `spec` says.
 
     If it was trained on this very set, and the set has no splits, they are the part that it was trained on and the two
     parts that the training held out.
@@ -335,6 +341,6 @@ def load_apart(
 
 
 def trained_on_undivided(spec: TrainingSpec, id: str) -> bool:
-    """Whether an ID set is the one that a network was trained on and has no splits."""
+    """Return whether an ID set is the one that a network was trained on and has no splits."""
     place = Place(id)
     return place.undivided and (id == spec.train.source or same_path(place.path, spec.train.source))

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from macs.core.console import tell, warn
 from macs.core.errors import MacsError
 from macs.data.loading import DIVISIBLE, Place, divided, load, load_held_out
+from macs.data.pixels import OnBroken
 from macs.data.preparation import Preparation
 from macs.data.spec import MEMORY, DataSpec
 from macs.training.recipe import Recipe
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from macs.data import ImageSet
     from macs.methods import Method
-
-Broken = Literal["stop", "skip"]  # what an image that cannot be read does
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,11 @@ class Held:
 
 
 NOTHING = Held()
+OTHER_IMAGES = {
+    "outliers": "outliers",
+    "validation": "validation images",
+    "validation_outliers": "validation outliers",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,78 +60,45 @@ class Training:
     validation: "ImageSet | None" = None
     validation_outliers: "ImageSet | None" = None
 
-    @classmethod
-    def of(
-        cls,
-        net: "nn.Module",
-        train: "ImageSet",
-        outliers: "ImageSet | None",
-        method: "Method",
-        recipe: Recipe,
-        validation: "ImageSet | None" = None,
-        validation_outliers: "ImageSet | None" = None,
-    ) -> "Training":
-        """Return the training, without outliers that its method does not need.
+    def __post_init__(self) -> None:
+        """Prepare all images as the network declares or, if it declares nothing, as the training images are.
 
-        All images are prepared as the network declares or, if it declares nothing, as the training images are.
+        Outliers that the method does not need are left out.
         """
         from macs import nets
         from macs.data.imageset import require_images
 
-        nets.require_net(net)
-        train = nets.prepared_for(net, require_images(train, "training images"))
-
-        def alike(images: "ImageSet | None", what: str) -> "ImageSet | None":
-            return None if images is None else nets.prepared_for(net, require_images(images, what), like=train)
-
-        outliers = alike(outliers, "outliers")
-        validation = alike(validation, "validation images")
-        validation_outliers = alike(validation_outliers, "validation outliers")
-        if not method.needs_outliers:
-            outliers, recipe = None, replace(recipe, batch_out=0)
-        return cls(net, train, outliers, method, recipe, validation, validation_outliers)
+        nets.require_net(self.net)
+        train = nets.prepared_for(self.net, require_images(self.train, "training images"))
+        sets: dict[str, ImageSet | None] = {"train": train}
+        for name, what in OTHER_IMAGES.items():
+            images = getattr(self, name)
+            sets[name] = None if images is None else nets.prepared_for(self.net, require_images(images, what), train)
+        recipe = self.recipe
+        if not self.method.needs_outliers:
+            sets["outliers"], recipe = None, replace(recipe, batch_out=0)
+        for name, value in {**sets, "recipe": recipe}.items():
+            object.__setattr__(self, name, value)
 
     @cached_property
     def spec(self) -> TrainingSpec:
         """What a run folder records; it describes the network as it is when this is first read."""
-        return spec_of(
-            self.net,
-            self.train,
-            self.outliers,
-            self.method,
-            self.recipe,
-            self.validation,
-            self.validation_outliers,
+        from macs import methods, nets
+
+        others = {name: getattr(self, name) for name in OTHER_IMAGES}
+        return TrainingSpec(
+            train=self.train.spec,
+            net=nets.name_of(self.net),
+            classes=self.train.classes,
+            preparation=nets.preparation_for(self.net, self.train),
+            start=Start(*nets.origin_of(self.net)),
+            method=methods.name_of(self.method),
+            recipe=replace(self.recipe, options=methods.settings_of(self.method)),
+            **{name: None if images is None else images.spec for name, images in others.items()},
         )
 
 
-def spec_of(
-    net: "nn.Module",
-    train: "ImageSet",
-    outliers: "ImageSet | None",
-    method: "Method",
-    recipe: Recipe,
-    validation: "ImageSet | None" = None,
-    validation_outliers: "ImageSet | None" = None,
-) -> TrainingSpec:
-    """Return the spec of a training that is about to begin."""
-    from macs import methods, nets
-
-    return TrainingSpec(
-        train=train.spec,
-        outliers=None if outliers is None else outliers.spec,
-        net=nets.name_of(net),
-        classes=train.classes,
-        preparation=nets.preparation_for(net, train),
-        start=Start(*nets.origin_of(net)),
-        method=methods.name_of(method),
-        recipe=replace(recipe, options=methods.settings_of(method)),
-        validation=None if validation is None else validation.spec,
-        validation_outliers=None if validation_outliers is None else validation_outliers.spec,
-    )
-
-
-def requested(options: TrainingOptions, root: Path | None = None, broken: Broken = "stop") -> Training:
+def requested(options: TrainingOptions, root: Path | None = None, broken: OnBroken = "stop") -> Training:
     """Load what the options name: the ID images, the outliers, the parts that validate, and the starting network."""
     preparation = options.preparation
     train, validation = _id_images(options, root, broken)
@@ -143,10 +114,10 @@ def requested(options: TrainingOptions, root: Path | None = None, broken: Broken
             if validation_outliers is None:
                 warn(f"{options.outliers} has no val part, so validation measures accuracy alone.")
     net = options.starting_net(classes=len(train.classes))
-    return Training.of(net, train, outliers, method, options.recipe, validation, validation_outliers)
+    return Training(net, train, outliers, method, options.recipe, validation, validation_outliers)
 
 
-def _id_images(options: TrainingOptions, root: Path | None, broken: Broken) -> "tuple[ImageSet, ImageSet | None]":
+def _id_images(options: TrainingOptions, root: Path | None, broken: OnBroken) -> "tuple[ImageSet, ImageSet | None]":
     """Return the training images, and validation images if they are wanted; a set without splits is divided."""
     if parts := parts_of_undivided(options, root, broken):
         return parts["train"], parts["val"] if options.validate else None
@@ -157,7 +128,7 @@ def _id_images(options: TrainingOptions, root: Path | None, broken: Broken) -> "
     return train, validation
 
 
-def parts_of_undivided(options: TrainingOptions, root: Path | None, broken: Broken = "stop") -> "dict[str, ImageSet]":
+def parts_of_undivided(options: TrainingOptions, root: Path | None, broken: OnBroken = "stop") -> "dict[str, ImageSet]":
     """Return the parts train, val and test of an ID set without splits, and say so; none if it has splits."""
     if not Place(options.id).undivided:
         return {}
@@ -185,7 +156,7 @@ def load_training(spec: TrainingSpec, root: str | Path | None = None, held: Held
     from macs import methods
 
     method = methods.build(spec.method, spec.recipe.options)
-    return Training.of(net, train, outliers, method, spec.recipe, validation, validation_outliers)
+    return Training(net, train, outliers, method, spec.recipe, validation, validation_outliers)
 
 
 def starting_net(

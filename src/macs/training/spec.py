@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 METHODS = [path.stem.replace("_", "-") for path in sorted((Path(__file__).parents[1] / "methods").glob("[!_]*.py"))]
 DEEPEST = 100  # parts of a key in a recipe file
 RANDOM = "random"  # the source of starting weights drawn from a seed
-# Fields of Recipe that older records lack; at their defaults they do not change a training's identity.
-LATER = (
-    *("accumulate", "balance", "cosine", "freeze", "head_lr", "jitter", "keep", "optimizer", "warmup"),
-    *("outlier_mix", "outlier_quantile", "outlier_sampling", "start_share", "sync_bn"),
+# Fields of Recipe that every record has. Any other one changes a training's identity only if it is not at its default,
+# so that a new hyper-parameter leaves the identities of earlier trainings as they were.
+ALWAYS = (
+    *("epochs", "epoch_size", "batch_in", "batch_out", "lr", "final_lr", "momentum", "weight_decay"),
+    *("dropout", "augment", "precision", "seed"),
 )
 # Settings that a method got later, with the values that make no difference.
 LATER_SETTINGS = {"macs": {"on": "confidence", "focus": 1.0}}
@@ -108,7 +109,7 @@ class TrainingSpec:
 
     @classmethod
     def from_dict(cls, tables: Any) -> "TrainingSpec":
-        """The inverse of `as_dict`; a MacsError says what is missing or wrong."""
+        """Return the inverse of `as_dict`; a MacsError says what is missing or wrong."""
         data, network, method = (_table(tables, name) for name in ("data", "network", "method"))
         recipe = _table(tables, "recipe") | {"options": method.get("settings", {})}
         return cls(
@@ -131,14 +132,14 @@ class TrainingSpec:
 
     @classmethod
     def from_toml(cls, path: str | Path) -> "TrainingSpec":
-        """The spec in a file that `to_toml` wrote; errors name the file."""
+        """Return the spec in a file that `to_toml` wrote; errors name the file."""
         try:
             return cls.from_dict(read_toml(path))
         except MacsError as error:
             raise located(path, error) from None
 
     def identity(self) -> dict[str, Any]:
-        """Everything that decides the result of the training; images and weights are given by their hashes.
+        """Return everything that decides the result of the training; images and weights are given by their hashes.
 
         Settings that came later belong to it only if they are used, so that trainings of earlier versions are found.
         """
@@ -156,18 +157,18 @@ class TrainingSpec:
             "preparation": tables["network"]["preparation"],
             "method": self.method,
             "settings": {key: value for key, value in settings.items() if as_before.get(key) != value},
-            **{key: value for key, value in recipe.items() if key not in LATER or value != getattr(usual, key)},
+            **{key: value for key, value in recipe.items() if key in ALWAYS or value != getattr(usual, key)},
         }
 
 
 def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
-    """How two identities differ, in words."""
+    """Return how two identities differ, in words."""
     changed = [key for key in {**ours, **theirs} if theirs.get(key) != ours.get(key)]
     return [IN_WORDS.get(key, f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here") for key in changed]
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The tables of a recipe file."""
+    """Return the tables of a recipe file."""
     path = input_file(path, "recipe")
     try:
         return _tables(path.read_text(encoding="utf-8-sig"))
@@ -188,12 +189,12 @@ def _tables(text: str) -> dict[str, Any]:
 
 
 def located(path: str | Path, error: MacsError) -> MacsError:
-    """The error with the path of the file that caused it."""
+    """Return the error with the path of the file that caused it."""
     return error if str(path) in str(error) else MacsError(f"In {path}: {error}")
 
 
 def _without_none(values: Any) -> Any:
-    """The values without None, which TOML cannot represent."""
+    """Return the values without None, which TOML cannot represent."""
     if isinstance(values, dict):
         return {key: _without_none(value) for key, value in values.items() if value is not None}
     return [_without_none(value) for value in values] if isinstance(values, list | tuple) else values
@@ -260,13 +261,13 @@ class TrainingOptions:
         return self.recipe.options.get("margin")
 
     def flat(self) -> dict[str, Any]:
-        """All options on one level, as on the command line."""
+        """Return all options on one level, as on the command line."""
         recipe = asdict(self.recipe)
         others = {name: value for name, value in recipe.pop("options").items() if name != "margin"}
         return {**{name: getattr(self, name) for name in _OWN}, "margin": self.margin, "options": others, **recipe}
 
     def updated(self, changes: Mapping[str, Any]) -> "TrainingOptions":
-        """A copy with other values for some options. Another method starts with its own default settings."""
+        """Return a copy with other values for some options. Another method starts with its own default settings."""
         values = self.flat()
         for key in changes:
             if key not in values:
@@ -281,7 +282,7 @@ class TrainingOptions:
 
     @classmethod
     def from_toml(cls, path: str | Path, base: "TrainingOptions | None" = None) -> "TrainingOptions":
-        """Options from a flat file, with the others from `base`, or from the recipe.toml of a run folder."""
+        """Return options from a flat file, with the others from `base`, or from the recipe.toml of a run folder."""
         values, base = read_toml(path), base or cls()
         try:
             recorded = isinstance(values.get("data"), dict) and isinstance(values.get("recipe"), dict)
@@ -291,7 +292,7 @@ class TrainingOptions:
 
     @classmethod
     def of(cls, spec: TrainingSpec) -> "TrainingOptions":
-        """The options that repeat this training."""
+        """Return the options that repeat this training."""
         outliers = spec.outliers.source if spec.outliers else ""
         return cls(
             id=spec.train.source,
@@ -313,7 +314,7 @@ class TrainingOptions:
         return preparation_named(self.net, self.checkpoint, self.size)
 
     def starting_net(self, classes: int) -> "nn.Module":
-        """The network that the training starts from."""
+        """Return the network that the training starts from."""
         from macs import nets
         from macs.training.sources import starting_net
 
@@ -336,7 +337,7 @@ FROM_LIBRARY_OPTIONS = TrainingOptions(recipe=FROM_LIBRARY)
 
 
 def preparation_named(net: str, checkpoint: str | Path, size: int | None) -> Preparation:
-    """How images are prepared for a network that is known by its name, and perhaps by a checkpoint.
+    """Return how images are prepared for a network that is known by its name, and perhaps by a checkpoint.
 
     It is the one in the checkpoint's file, or else the usual one of such a network; a size, if given, adjusts it.
     """
@@ -349,7 +350,7 @@ def preparation_named(net: str, checkpoint: str | Path, size: int | None) -> Pre
 
 
 def is_from_library(net: str) -> bool:
-    """Whether a name refers to another library's network, such as timm/resnet50."""
+    """Return whether a name refers to another library's network, such as timm/resnet50."""
     return "/" in net and ":" not in net
 
 

@@ -207,7 +207,7 @@ def outliers_of(
     """
     if recipe.outlier_sampling == "random":
         return outliers
-    wanted = steps_per_epoch(train, recipe.batch_in, recipe.epoch_size) * recipe.batch_out
+    wanted = steps_per_epoch(len(train), recipe.batch_in, recipe.epoch_size) * recipe.batch_out
     size = min(len(outliers), POOL_SIZE * wanted)
     pool = np.sort(draw(len(outliers), size, generator(recipe.seed, epoch, POOL)))
     confidences = processes.by_first(lambda: scores.ask(net, outliers.subset(pool), "msp", recipe.precision).confidence)

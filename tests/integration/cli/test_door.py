@@ -125,3 +125,14 @@ def test_hang_up_is_ignored_under_nohup_and_ends_in_good_order_elsewhere(tmp_pat
     assert plain.returncode == 128 + signal.SIGHUP
     ignored = macs("demo", env=env, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     assert ignored.returncode == 70
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["predict", "--thresholds", "1"], ["serve", "--help"]])
+def test_help_and_wrong_options_import_neither_numpy_nor_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys; from macs.cli import run\n"
+        f"try: run({arguments})\nexcept Exception as error: assert '--threshold' in str(error)\n"
+        "assert not {'numpy', 'torch', 'PIL'} & set(sys.modules), sorted(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

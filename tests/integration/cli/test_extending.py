@@ -1,4 +1,4 @@
-"""Six kinds of parts, each one file outside the package that a user wrote, used together through the command line.
+"""Nine kinds of parts, each one file outside the package that a user wrote, used together through the command line.
 
 Every expectation is computed from the colours of the images, with numpy and without macs.
 """
@@ -92,7 +92,7 @@ FILES = {
         @output_format("sentences", suffix=".told")
         def write_sentences(rows: Iterable[Verdict], file: TextIO) -> None:
             for row in rows:
-                print(f"{row.name} at {row.confidence!r} is {'new' if row.is_ood else 'known'}", file=file)
+                print(f"{row.class_} at {row.confidence!r} is {'new' if row.is_ood else 'known'}", file=file)
     """,
     "gap": """
         import numpy as np
@@ -101,6 +101,41 @@ FILES = {
         @metric("median_gap", title="Gap", better="higher", convention="median of ID less that of OOD confidences")
         def median_gap(ranked: Ranked) -> float:
             return np.median(ranked.negative) - np.median(ranked.positive)
+    """,
+    "listing": """
+        from pathlib import Path
+        from macs.experiments.cells import SerialEngine
+
+        class Listing(SerialEngine):
+            def run(self, cells, on, fpr_rule="first"):
+                cells = list(cells)
+                Path("cells.txt").write_text(" ".join(cell.name for cell in cells))
+                return super().run(cells, on, fpr_rule)
+    """,
+    "shrinking": """
+        from torch import nn
+        from macs.nets import LibraryNet, Preparation, net
+
+        @net("shrunk")
+        class Shrunk(LibraryNet):
+            examples = ("shrunk/4",)
+
+            def __init__(self, model, *, classes, size=None):
+                head = nn.Linear(3 * int(model) ** 2, classes)
+                wrapped = nn.Sequential(nn.AdaptiveAvgPool2d(int(model)), nn.Flatten(), head)
+                super().__init__(f"shrunk/{model}", classes, wrapped, head, self.usual_preparation(model))
+
+            @classmethod
+            def usual_preparation(cls, model):
+                return Preparation(16)
+    """,
+    "counting": """
+        from macs import nets
+        from macs.cli import app
+
+        @app.command
+        def weights(name: str, /, *, classes: int) -> None:
+            print(sum(parameter.numel() for parameter in nets.build(name, classes=classes).parameters()))
     """,
 }
 
@@ -117,6 +152,7 @@ def confidences_by_hand(colours: np.ndarray, unit: float) -> np.ndarray:
 CALLER = """
 import contextlib, json, pathlib, sys
 
+import counting, shrinking  # a library of networks and a command are registered by importing them
 from macs.__main__ import main
 
 for name, arguments in json.load(sys.stdin).items():
@@ -146,6 +182,9 @@ def test_every_kind_of_part_is_one_file_outside_the_package(tmp_path: Path) -> A
         "written": f"predict greys.npy {own} --format told:write_sentences --out verdicts",
         "measured": f"{measure} --precision float32 --json",
         "table": measure,
+        "swept": "sweep --id colours:colours --outliers greys.npy --validation 0.5 --net average:Average --method macs "
+        "--margins 0 0.5 --epochs 1 --batch-in 30 --batch-out 10 --engine listing:Listing --run sweep --json",
+        "counted": "weights shrunk/4 --classes 3",
     }
     places = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
@@ -182,3 +221,7 @@ def test_every_kind_of_part_is_one_file_outside_the_package(tmp_path: Path) -> A
     assert math.isclose(value["ood"]["greys.npy"]["full"]["median_gap"], gap, rel_tol=1e-4)
     assert value["conventions"]["median_gap"] == "median of ID less that of OOD confidences"
     assert "Gap ↑" in said["table"]
+
+    assert [point["margin"] for point in json.loads(said["swept"])["curve"]] == [0, 0.5]
+    assert (work / "cells.txt").read_text() == "macs-m0-seed0 macs-m0.5-seed0"
+    assert int(said["counted"]) == (3 * 4 * 4 + 1) * 3

@@ -115,7 +115,7 @@ def test_beyond_the_limit_nothing_is_written(
     def worse(model: onnx.ModelProto, images: ImageSet, *rest: Any) -> Any:
         found = real(model, images, *rest)
         if any(node.op_type == "QuantizeLinear" for node in model.graph.node):
-            found.predictions[:] = 0
+            found.index[:] = 0
         return found
 
     monkeypatch.setattr(int8, "answers", worse)

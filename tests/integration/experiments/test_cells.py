@@ -20,7 +20,7 @@ from macs.data.spec import fingerprint
 from macs.experiments.cells import Cell, Examination
 from macs.metrics import ood_metrics
 from macs.training.recipe import Recipe
-from macs.training.sources import Held, spec_of
+from macs.training.sources import Held, Training
 from macs.training.spec import Start
 from tiny import noise, stripes
 
@@ -40,7 +40,7 @@ def held(known: ImageSet, outliers: ImageSet) -> Held:
 
 
 def cell_of(root: Path, train: ImageSet, others: ImageSet, recipe: Recipe = RECIPE, method: str = "macs") -> Cell:
-    return Cell(root, "cell", spec_of(start(), train, others, methods.build(method, recipe.options), recipe))
+    return Cell(root, "cell", Training(start(), train, others, methods.build(method, recipe.options), recipe).spec)
 
 
 @pytest.fixture

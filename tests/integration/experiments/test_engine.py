@@ -16,7 +16,7 @@ from macs.experiments.cells import Cell, Done, Examination, SerialEngine
 from macs.experiments.margins import sweep
 from macs.metrics import FprRule
 from macs.training.recipe import Recipe
-from macs.training.sources import Held, spec_of
+from macs.training.sources import Held, Training
 from tiny import noise, stripes
 
 RECIPE = Recipe(epochs=1, batch_in=32, batch_out=32, lr=0.02, precision="float32")
@@ -26,7 +26,7 @@ SEEN = Examination(stripes(40, seed=5), noise(40, seed=6))
 def cells(root: Path, train: ImageSet, outliers: ImageSet, *names: str) -> list[Cell]:
     net = training.starting_net("wrn-10-1", classes=3)
     made = (methods.build(name) for name in names)
-    return [Cell(root, methods.name_of(m), spec_of(net, train, outliers, m, RECIPE)) for m in made]
+    return [Cell(root, methods.name_of(m), Training(net, train, outliers, m, RECIPE).spec) for m in made]
 
 
 def test_cells_are_taken_when_there_is_room_and_results_come_one_by_one(
@@ -75,7 +75,7 @@ def test_a_cell_is_plain_values_from_which_it_can_be_made_again(tmp_path: Path) 
     train, outliers = (macs.data.load(name, "train", size=16) for name in ("digits", "digits-outliers"))
     net = training.starting_net("wrn-10-1", classes=8)
     recipe = replace(RECIPE, epoch_size=64)
-    cell = Cell(tmp_path / "a", "oe", spec_of(net, train, outliers, methods.build("oe"), recipe))
+    cell = Cell(tmp_path / "a", "oe", Training(net, train, outliers, methods.build("oe"), recipe).spec)
     sent = json.dumps(cell.spec.as_dict())
     other = Cell(tmp_path / "b", "oe", training.TrainingSpec.from_dict(json.loads(sent)))
     assert other.key == cell.key and other.spec == cell.spec

@@ -24,7 +24,7 @@ from macs.experiments.margins import sweep
 from macs.experiments.mirrors import Mirror
 from macs.experiments.ray_engine import RayEngine, Terms, check_machine, outcome, train_and_measure
 from macs.training.recipe import Recipe
-from macs.training.sources import Held, spec_of
+from macs.training.sources import Held, Training
 from repository import SUPPORT
 from s3_server import bucket
 from tiny import noise, stripes
@@ -65,7 +65,7 @@ def one_thread() -> Iterator[None]:
 
 def cell_of(root: Path, known: ImageSet, outliers: ImageSet, method: str = "oe") -> Cell:
     net = training.starting_net("wrn-10-1", classes=3)
-    return Cell(root, method, spec_of(net, known, outliers, methods.build(method), RECIPE))
+    return Cell(root, method, Training(net, known, outliers, methods.build(method), RECIPE).spec)
 
 
 def workers() -> dict[int, str]:
@@ -236,7 +236,7 @@ def test_a_task_works_in_a_copy_of_what_is_behind_a_url(known: ImageSet, outlier
     net = training.starting_net("wrn-10-1", classes=3)
     nets.save(net, tmp_path / "driver/start/net.safetensors", class_names=known.classes)
     start = nets.load(tmp_path / "driver/start/net.safetensors", "wrn-10-1", 3)
-    cell = Cell(tmp_path / "driver/cells", "oe", spec_of(start, known, outliers, methods.build("oe"), RECIPE))
+    cell = Cell(tmp_path / "driver/cells", "oe", Training(start, known, outliers, methods.build("oe"), RECIPE).spec)
     store = tmp_path / "store"
     terms = Terms(None, "first", 1, __version__, Mirror(f"file://{store}", tmp_path / "driver"))
     held = Held.of([known, outliers])

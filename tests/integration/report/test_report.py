@@ -162,7 +162,7 @@ def test_the_pictures_are_the_most_and_the_least_confident_images(written: Writt
 
 
 def test_wrong_answers_to_known_images_are_marked(written: Written, page: Element) -> None:
-    predictions = macs.scores.ask(written.net, written.test, "msp", "float32").predictions
+    predictions = macs.scores.ask(written.net, written.test, "msp", "float32").index
     order = np.argsort(written.confidences(written.test), kind="stable")
     for i, figure in zip(order, page.all(class_="pictures")[0].all("figure"), strict=False):
         assert ("✓" in figure.text) == (predictions[i] == written.test.labels[i])

@@ -16,7 +16,7 @@ from command import needs_torch, refused, run
 from macs import data, nets, training
 from macs.core.errors import MacsError
 from macs.research.paper_estimate import duration, plan
-from macs.research.paper_grid import FULL, LAB, PARTS, SCALES, SMOKE, Only, Training
+from macs.research.paper_grid import FULL, LAB, PARTS, SCALES, SMOKE, Only, PaperTraining
 from macs.research.paper_publication import publish_parts
 from macs.research.paper_runs import Reproduction, Setup, bench, reproduce
 from macs.training.runs import RunFolder
@@ -96,8 +96,8 @@ def test_a_number_is_recomputed_from_the_kept_confidences(done: Reproduction, fo
     for file in cell.glob("confidences-*.npz"):
         with np.load(file) as content:
             kept.setdefault(str(content["name"]).split(" ")[0], []).append((len(content["values"]), content["values"]))
-    evaluation = done.results[Training("digits", "wrn-10-1", "oe")].test
-    conf_in = done.results[Training("digits", "wrn-10-1", "oe")].confidences["id"]
+    evaluation = done.results[PaperTraining("digits", "wrn-10-1", "oe")].test
+    conf_in = done.results[PaperTraining("digits", "wrn-10-1", "oe")].confidences["id"]
     assert any(np.array_equal(values, conf_in) for _, values in kept["digits"])
     for result in evaluation.sets:
         ((_, conf_out),) = kept[result.name]
@@ -207,7 +207,10 @@ def test_the_released_loop_trains_each_margin_from_the_one_before(tmp_path: Path
     outcome = reproduce(setup, ["table1"], only, (0, 1), progress=False)
     assert not outcome.failures and sorted(trained) == sorted(2 * ["msp", "oe", "oe", "macs", "macs"])
     sets = bench(setup, "digits")
-    chain = [Training("digits", "wrn-10-1", "macs", 0.0), Training("digits", "wrn-10-1", "macs", 0.5, round=1)]
+    chain = [
+        PaperTraining("digits", "wrn-10-1", "macs", 0.0),
+        PaperTraining("digits", "wrn-10-1", "macs", 0.5, round=1),
+    ]
     first, second = (sets.cell(training) for training in chain)
     assert first is not None and second is not None
     assert second.spec.start.weights == nets.weights_hash(nets.load(first.folder.net_file, "wrn-10-1", 8))
@@ -246,7 +249,7 @@ def test_cells_of_another_version_are_kept_named_and_not_used(
 def test_two_seeds_are_two_trainings(folder: Path, done: Reproduction, trained: list[str]) -> None:
     both = reproduce(Setup(MICRO, folder), ["figure1"], Only(), seeds=(0, 1), progress=False)
     assert sorted(trained) == ["macs", "msp", "oe"]  # seed 0 was there
-    weights = [both.results[Training("digits", "wrn-10-1", "oe", seed=seed)].weights for seed in (0, 1)]
+    weights = [both.results[PaperTraining("digits", "wrn-10-1", "oe", seed=seed)].weights for seed in (0, 1)]
     assert weights[0] != weights[1]
 
 

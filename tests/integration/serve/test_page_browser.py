@@ -146,7 +146,7 @@ def test_dropped_images_get_the_verdicts_of_the_detector(browser: webdriver.Chro
             assert card["verdict"] == "NO ANSWER" and len(card["class"]) > 20
             continue
         assert card["verdict"] == ("UNKNOWN" if row.is_ood else "KNOWN")
-        assert card["class"] == row.name
+        assert card["class"] == row.class_
         assert limits(card)[0] == pytest.approx(row.confidence, rel=1e-3)
         assert float(card["p"].removeprefix("p-value ")) == pytest.approx(row.p_value, rel=0.06)
     verdicts = [card["verdict"] for card in cards]

@@ -8,7 +8,7 @@ import torch
 
 from command import refused, run
 from macs import nets
-from macs.cli._app import app
+from macs.cli._app import COMMANDS, app
 from macs.data.preparation import Preparation
 from macs.data.spec import DataSpec
 from macs.training.recipe import Recipe
@@ -174,3 +174,9 @@ def test_the_documentation_names_the_json_of_every_command() -> None:
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     for command in (name for name in app if not name.startswith("-")):
         assert any(f"`{command}" in row for row in rows), command
+
+
+@pytest.mark.parametrize("name", [name for group in COMMANDS.values() for name in group])
+def test_the_list_of_commands_says_of_each_what_its_own_help_says(name: str) -> None:
+    (summary,) = (commands[name][1] for commands in COMMANDS.values() if name in commands)
+    assert " ".join(app[name].help.partition("\n\n")[0].split()) == summary

@@ -76,8 +76,8 @@ def test_steps_and_lengths(count: int, batch_in: int, epoch_size: int, lengths: 
     train = numbered(count)
     batches = epoch(train, batch_in=batch_in, epoch_size=epoch_size)
     assert [len(batch.images) for batch in batches] == [len(batch.labels) for batch in batches] == lengths
-    assert steps_per_epoch(train, batch_in, epoch_size) == len(lengths)
-    assert epoch_size or steps_per_epoch(train, batch_in) == len(lengths)
+    assert steps_per_epoch(len(train), batch_in, epoch_size) == len(lengths)
+    assert epoch_size or steps_per_epoch(len(train), batch_in) == len(lengths)
     seen = labels(batches)
     assert len(set(seen)) == len(seen)
 
@@ -110,7 +110,7 @@ def test_balanced_epochs_draw_every_class_equally_often(
     orders = []
     for key in ((0, 0), (0, 0), (0, 1), (1, 0)):
         batches = epoch(train, batch_in=batch_in, epoch_size=epoch_size, seed=key[0], epoch=key[1], balance=True)
-        assert len(batches) == steps_per_epoch(train, batch_in, epoch_size)
+        assert len(batches) == steps_per_epoch(len(train), batch_in, epoch_size)
         found = np.array([number for batch in batches for number in numbers(batch.images)])
         assert labels(batches) == train.labels[found].tolist()
         assert sorted(np.unique(labels(batches), return_counts=True)[1]) == drawn

@@ -1,7 +1,10 @@
 """Images of every kind in files of every kind."""
 
 import io
+import struct
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -197,12 +200,60 @@ def test_orientation_is_applied_before_the_crop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "options", "most"),
-    [("WEBP", {}, 200), ("JPEG", {"progressive": True}, 150), ("JPEG", {}, 100), ("PNG", {}, 100)],
+    [
+        ("WEBP", {}, 200),
+        ("TIFF", {"compression": "tiff_deflate"}, 200),
+        ("JPEG", {"progressive": True}, 150),
+        ("JPEG", {}, 100),
+        ("MPO", {"save_all": True, "append_images": [Image.new("RGB", (10, 10))], "progressive": True}, 150),
+        ("PNG", {}, 100),
+    ],
 )
-def test_the_limit_counts_the_memory_that_decoding_takes(kind: str, options: dict[str, bool], most: int) -> None:
+def test_the_limit_counts_the_memory_that_decoding_takes(kind: str, options: dict[str, Any], most: int) -> None:
     file = io.BytesIO()
     Image.new("RGB", (10, 10)).save(file, kind, **options)
     assert decode_rgb(file, most=most).size == (10, 10)
     with pytest.raises(Undecodable, match="its 10 x 10 pixels exceed the limit of 99"):
         decode_rgb(file, most=most - 1)
     assert decode_rgb(file).size == (10, 10)  # no limit but Pillow's
+
+
+def test_a_jpeg_with_one_scan_per_colour_counts_as_progressive() -> None:
+    file = io.BytesIO(one_scan_per_colour(20))
+    assert decode_rgb(file, most=600).size == (20, 20)
+    with pytest.raises(Undecodable, match="exceed the limit of 399 for progressive JPEG"):
+        decode_rgb(file, most=599)
+
+
+def one_scan_per_colour(size: int) -> bytes:
+    """A baseline JPEG, made of a grey one whose only scan is repeated for each of three colours."""
+    grey = io.BytesIO()
+    Image.new("L", (size, size), 7).save(grey, "JPEG")
+    rest, scans = grey.getvalue()[2:], b""
+    parts = [b"\xff\xd8"]
+    while not scans:
+        marker, length = rest[1], 2 + int.from_bytes(rest[2:4], "big")
+        segment, rest = rest[:length], rest[length:]
+        if marker == 0xC0:  # the frame: its size, then a number, the sampling and a table for each colour
+            colours = b"".join(bytes((colour, 0x11, 0)) for colour in (1, 2, 3))
+            segment = b"\xff\xc0\x00\x11" + segment[4:9] + b"\x03" + colours
+        elif marker == 0xDA:
+            scans = b"".join(
+                b"\xff\xda\x00\x08\x01" + bytes((colour, 0)) + segment[-3:] + rest[:-2] for colour in (1, 2, 3)
+            )
+            segment = scans
+        parts.append(segment)
+    return b"".join([*parts, b"\xff\xd9"])
+
+
+def test_a_small_tiff_with_a_large_tile_is_refused() -> None:
+    side = 400
+    pixels = zlib.compress(bytes(side * side * 3))
+    tags = {256: 16, 257: 16, 258: 8, 259: 8, 262: 2, 277: 3, 322: side, 323: side, 324: 0, 325: len(pixels)}
+    start = 8 + 2 + 12 * len(tags) + 4
+    tags[324] = start
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    file = io.BytesIO(struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + entries + bytes(4) + pixels)
+    assert decode_rgb(file, most=2 * side**2).size == (16, 16)
+    with pytest.raises(Undecodable, match="its tiles of 160,000 pixels exceed the limit of 159,999 for TIFF"):
+        decode_rgb(file, most=2 * side**2 - 1)

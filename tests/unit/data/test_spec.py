@@ -113,7 +113,7 @@ def test_images_from_nowhere_and_images_chosen_by_hand_cannot_be_loaded_again() 
     [
         ({}, "needs the setting source"),
         ([], "not \\[\\]"),
-        ({"source": 1}, "source must be text"),
+        ({"source": 1}, "source must be a string"),
         ({"source": "x", "part": []}, "did you mean 'parts'"),
         ({"source": "x", "parts": 3}, "parts must be a list"),
         ({"source": "x", "parts": [{"side": "last", "count": 1}]}, "side must be one of first, rest, chosen"),

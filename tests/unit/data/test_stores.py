@@ -11,9 +11,10 @@ import pytest
 from PIL import Image
 
 from macs.core.errors import MacsError
+from macs.core.files import is_url
 from macs.data import stores
 from macs.data.preparation import Preparation
-from macs.data.stores import content_of, found_in, is_url, pictures_in, store_of
+from macs.data.stores import content_of, found_in, pictures_in, store_of
 from macs.detector.paths import find_images
 
 fsspec = pytest.importorskip("fsspec")

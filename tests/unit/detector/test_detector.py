@@ -48,10 +48,10 @@ def test_verdicts_are_what_network_score_and_rank_give_by_hand(
     unknown = noise(40, seed=8)
     logits = by_hand(trained, unknown.pixels[:])
     found = detector.predict(unknown)
-    np.testing.assert_array_equal(found.labels, logits.argmax(1))
+    np.testing.assert_array_equal(found.index, logits.argmax(1))
     np.testing.assert_allclose(found.confidence, SCORES[score](logits), rtol=1e-5)
     np.testing.assert_array_equal(found.is_ood, found.confidence < np.float32(tau))
-    assert found.class_ == [STRIPES[label] for label in found.labels]
+    assert found.class_ == [STRIPES[label] for label in found.index]
     assert len(found) == 40
 
 
@@ -101,7 +101,7 @@ def test_one_threshold_a_predicted_class(trained: nn.Module, validation: ImageSe
         group = np.sort(confidences[labels == label])
         assert detector.thresholds()[label] == pytest.approx(group[(len(group) + 1) // 5 - 1], rel=1e-5)
     found = detector.predict(noise(30, seed=4))
-    taus = detector.thresholds()[found.labels]
+    taus = detector.thresholds()[found.index]
     np.testing.assert_array_equal(found.is_ood, found.confidence < taus)
 
 

@@ -35,7 +35,7 @@ def test_metadata_are_the_same_after_a_round_through_json(metadata: Any) -> None
     [
         ({"version": True}, "version must be a whole number, not True"),
         ({"classes": "ab"}, "classes must be a list, not 'ab'"),
-        ({"classes": ["a", 2]}, r"classes\[1\] must be text, not 2"),
+        ({"classes": ["a", 2]}, r"classes\[1\] must be a string, not 2"),
         ({"preparation": {"size": 0}}, "preparation.size must be at least 1"),
         ({"calibration": 3}, "calibration must be a table of settings, not 3"),
         ({"calibration": {"keep": 0.9}}, "A Calibration needs the setting score"),

@@ -126,18 +126,12 @@ def test_class_names_travel_with_the_weights(net: nets.Net, tmp_path: Path) -> N
         nets.class_names(tmp_path / "absent.safetensors")
 
 
-def test_files_of_version_1_load(net: nets.Net, tmp_path: Path) -> None:
-    label = {"format": "macs-net", "version": 1, "name": "wrn-10-1", "classes": 10, "dropout": 0.2}
-    safetensors.torch.save_file(net.state_dict(), tmp_path / "net.safetensors", {"macs": json.dumps(label)})
-    assert equal(nets.load(tmp_path), net)
-    assert nets.class_names(tmp_path) == ()
-
-
-def test_files_of_version_2_load_with_their_normalisation(net: nets.Net, tmp_path: Path) -> None:
-    label = {"format": "macs-net", "version": 2, "name": "wrn-10-1", "classes": 10, "dropout": 0.2, "class_names": []}
-    label["normalisation"] = {"mean": [0.5, 0.25, 0.125], "std": [0.5, 0.5, 1.0]}
+def test_a_preparation_in_a_file_is_kept_unless_another_is_given(net: nets.Net, tmp_path: Path) -> None:
+    label: dict[str, Any] = {"format": "macs-net", "version": 3, "name": "wrn-10-1", "classes": 10, "dropout": 0.2}
+    label["preparation"] = {"mean": [0.5, 0.25, 0.125], "std": [0.5, 0.5, 1.0]}
     safetensors.torch.save_file(net.state_dict(), tmp_path / "net.safetensors", {"macs": json.dumps(label)})
     assert nets.load(tmp_path).preparation == nets.Preparation(mean=(0.5, 0.25, 0.125), std=(0.5, 0.5, 1.0))
+    assert nets.class_names(tmp_path) == ()
     mine = nets.load(tmp_path, preparation=nets.Preparation(64, 72, "bicubic"))
     assert mine.preparation == nets.Preparation(64, 72, "bicubic")
     nets.save(mine, tmp_path / "net.safetensors")
@@ -352,7 +346,7 @@ def test_a_users_network_is_loaded_by_the_name_that_the_user_gives(tmp_path: Pat
 def test_a_name_in_a_file_imports_nothing(net: nets.Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sly.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
     monkeypatch.chdir(tmp_path)
-    label = {"format": "macs-net", "version": 1, "name": "sly:Net", "classes": 2, "dropout": None}
+    label = {"format": "macs-net", "version": 3, "name": "sly:Net", "classes": 2, "dropout": None}
     safetensors.torch.save_file(net.state_dict(), "sly.safetensors", {"macs": json.dumps(label)})
     with pytest.raises(MacsError, match="your own network"):
         nets.load("sly.safetensors")
@@ -525,15 +519,14 @@ def test_weights_that_are_not_finite_are_refused(net: nets.Net, tmp_path: Path, 
         ({"version": "2"}, "label that macs did not write"),
         ({"class_names": "cat"}, "label that macs did not write"),
         ({"class_names": [1, 2]}, "label that macs did not write"),
-        ({"normalisation": [0.5, 0.5, 0.5]}, "label that macs did not write"),
-        ({"normalisation": {"mean": [0, 0, 0]}}, "label that macs did not write"),
-        ({"normalisation": {"mean": [0, 0, 0], "std": [0, 1, 1]}}, "label that macs did not write"),
+        ({"preparation": [0.5, 0.5, 0.5]}, "label that macs did not write"),
+        ({"preparation": {"mean": [0, 0, 0], "std": [0, 1, 1]}}, "label that macs did not write"),
         ({"unheard": 1}, "label that macs did not write"),
         ({"name": "wrn-x"}, "There is no network called 'wrn-x'"),
     ],
 )
 def test_labels_that_are_wrong(net: nets.Net, tmp_path: Path, label: dict[str, Any], complaint: str) -> None:
-    whole = {"format": "macs-net", "version": 1, "name": "wrn-10-1", "classes": 10, "dropout": 0.2} | label
+    whole = {"format": "macs-net", "version": 3, "name": "wrn-10-1", "classes": 10, "dropout": 0.2} | label
     path = tmp_path / "net.safetensors"
     safetensors.torch.save_file(net.state_dict(), path, {"macs": json.dumps(whole)})
     with pytest.raises(MacsError, match=complaint):

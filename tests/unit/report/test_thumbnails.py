@@ -34,7 +34,7 @@ def test_the_least_sure_known_images_come_first_and_equals_in_order(known: Judge
         np.testing.assert_array_equal(decoded(thumbnail.uri), known.images.pixels[:][place])
         assert thumbnail.confidence == pytest.approx(known.confidence[place])
         assert thumbnail.truth == known.images.classes[known.images.labels[place]]
-        assert thumbnail.verdict == known.images.classes[known.predictions[place]]
+        assert thumbnail.verdict == known.images.classes[known.index[place]]
         assert thumbnail.right == (place != 3)
 
 

@@ -18,7 +18,7 @@ from macs.research.paper_grid import (
     SMOKE,
     Only,
     PaperScale,
-    Training,
+    PaperTraining,
     chosen_parts,
     places,
     rows_of,
@@ -85,7 +85,7 @@ def test_as_released_changes_the_baselines_and_the_epochs_of_imagenet32() -> Non
     assert [row.name for row in rows_of("table1", FULL, EVERYTHING) if row.as_printed] == ["oe"]
     for scale, sizes in ((released, (0, 300_000)), (FULL, (0, 0))):
         setup = Setup(scale, Path("out"))
-        trained = [setup.finetuning(Training(id, "wrn-40-2", "oe")).epoch_size for id in ("cifar10", "imagenet32")]
+        trained = [setup.finetuning(PaperTraining(id, "wrn-40-2", "oe")).epoch_size for id in ("cifar10", "imagenet32")]
         assert tuple(trained) == sizes
 
 
@@ -99,7 +99,7 @@ def test_rows_restrict_a_table() -> None:
 def test_a_pretraining_comes_before_what_starts_from_it() -> None:
     found = trainings(list(PARTS), FULL, EVERYTHING, (0, 1))
     for place, training in enumerate(found):
-        assert found.index(Training(training.id, training.net, "msp", seed=training.seed)) <= place
+        assert found.index(PaperTraining(training.id, training.net, "msp", seed=training.seed)) <= place
 
 
 def test_tables_share_their_trainings() -> None:

@@ -13,7 +13,7 @@ from macs.evaluation import measure
 from macs.evaluation.tables import plain_text
 from macs.experiments.cells import Result
 from macs.research import paper_numbers as numbers
-from macs.research.paper_grid import FULL, PARTS, SMOKE, Only, PaperScale, Training, trainings
+from macs.research.paper_grid import FULL, PARTS, SMOKE, Only, PaperScale, PaperTraining, trainings
 from macs.research.paper_publication import publication_of, publish_parts
 from macs.research.paper_runs import Reproduction, Setup
 from macs.research.paper_tables import ComparedNumber, entries, ranks, tables_of
@@ -89,7 +89,7 @@ def test_figures_4_and_5_stand_beside_the_papers(one: Reproduction) -> None:
 
 
 def test_ours_is_the_mean_of_the_draws_in_percent(one: Reproduction) -> None:
-    test = one.results[Training("cifar10", "wrn-40-2", "divoe")].test
+    test = one.results[PaperTraining("cifar10", "wrn-40-2", "divoe")].test
     entry = pick(entries("table1", one), id="cifar10", row="DivOE", metric="aupr")
     draws = [mean(s.draws[trial].aupr for s in test.sets) for trial in range(10)]
     assert entry.ours == pytest.approx(100 * mean(draws))
@@ -110,7 +110,7 @@ def test_seeds_and_draws_are_reported_apart(three: Reproduction) -> None:
     entry = pick(entries("table1", three), id="cifar10", row="OE", metric="fpr95")
     each = [
         [mean(s.draws[trial].fpr95 for s in test.sets) for trial in range(10)]
-        for test in (three.results[Training("cifar10", "wrn-40-2", "oe", seed=seed)].test for seed in (0, 1, 2))
+        for test in (three.results[PaperTraining("cifar10", "wrn-40-2", "oe", seed=seed)].test for seed in (0, 1, 2))
     ]
     assert entry.seeds == 3
     assert entry.ours == pytest.approx(100 * mean(map(mean, each)))
@@ -121,7 +121,7 @@ def test_seeds_and_draws_are_reported_apart(three: Reproduction) -> None:
 
 def test_macs_rows_have_the_margins_that_their_choices_make(one: Reproduction) -> None:
     found = entries("table1", one)
-    tried = {m: one.results[Training("cifar10", "wrn-40-2", "macs", m)] for m in FULL.margins}
+    tried = {m: one.results[PaperTraining("cifar10", "wrn-40-2", "macs", m)] for m in FULL.margins}
     by_validation = min(tried, key=lambda m: (tried[m].validation.mean("fpr95"), -tried[m].validation.mean("auroc"), m))
     by_test = min(tried, key=lambda m: (tried[m].test.mean("fpr95"), -tried[m].test.mean("auroc"), m))
     for row, margin in (
@@ -159,7 +159,7 @@ def test_a_rehearsal_shows_what_was_run_and_nothing_of_the_paper() -> None:
 
 def test_a_failed_training_takes_only_its_own_numbers(one: Reproduction) -> None:
     broken = replace(one, results=dict(one.results), failures={})
-    lost = Training("cifar10", "wrn-40-2", "macs", 0.3)
+    lost = PaperTraining("cifar10", "wrn-40-2", "macs", 0.3)
     del broken.results[lost]
     broken.failures[lost] = "the loss is not finite"
     found = [e for e in entries("table1", broken) if e.id == "cifar10"]

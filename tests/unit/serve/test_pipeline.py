@@ -71,7 +71,7 @@ def test_requests_share_passes_and_get_their_own_images(loaded: LoadedDetector) 
     passes = Passes()
     found = [each for request in run(work, passes, delay=0.5) for each in confidences(request)]
     pixels = np.concatenate([noise(1, seed=i).pixels[:] for i in range(24)])
-    np.testing.assert_allclose(found, loaded.ask(pixels).confidences, rtol=1e-5)
+    np.testing.assert_allclose(found, loaded.ask(pixels).confidence, rtol=1e-5)
     assert passes.sizes == [8, 8, 8]  # full batches do not wait for the delay
 
 

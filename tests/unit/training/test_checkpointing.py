@@ -26,7 +26,7 @@ def checkpointer(
 ) -> Checkpointer:
     """A new training of a small network, before its first step."""
     net = small_net()
-    training = Training(net, train, outliers, methods.build("msp"), recipe)
+    training = Training(net, train, outliers, methods.build("oe" if outliers else "msp"), recipe)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     return Checkpointer(None if folder is None else RunFolder(folder), training, optimizer)
 

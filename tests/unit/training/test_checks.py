@@ -14,7 +14,7 @@ from torch import nn
 from macs import methods, nets
 from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet
-from macs.training.checks import check_fitness, divergence, warn_of_familiar_sets, warn_of_known_outliers
+from macs.training.checks import check_compatibility, divergence, warn_of_familiar_sets, warn_of_known_outliers
 from macs.training.recipe import Recipe
 from macs.training.runs import RunFolder, TrainedNetwork
 from short_training import SHORT, small_net
@@ -24,13 +24,13 @@ from tiny import noise, stripes
 def test_what_fits_passes_in_silence(known: ImageSet, outliers: ImageSet) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", MacsWarning)
-        check_fitness(small_net(), known, outliers, SHORT, methods.build("macs"))
-        check_fitness(small_net(), known, None, replace(SHORT, batch_out=0), methods.build("msp"))
+        check_compatibility(small_net(), known, outliers, SHORT, methods.build("macs"))
+        check_compatibility(small_net(), known, None, replace(SHORT, batch_out=0), methods.build("msp"))
 
 
 def test_a_method_with_outliers_takes_some_in_every_step(known: ImageSet, outliers: ImageSet) -> None:
     with pytest.raises(MacsError, match="^oe needs outliers, so batch_out must be at least 1[.]$"):
-        check_fitness(small_net(), known, outliers, replace(SHORT, batch_out=0), methods.build("oe"))
+        check_compatibility(small_net(), known, outliers, replace(SHORT, batch_out=0), methods.build("oe"))
 
 
 def test_a_loss_that_is_no_number_names_the_place_the_suspects_and_what_is_kept(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from macs.data import ImageSet, Preparation, load
 from macs.data.spec import MEMORY
 from macs.nets import weights_hash
 from macs.training.recipe import Recipe
-from macs.training.sources import NOTHING, Held, load_images, load_start, spec_of, starting_net
+from macs.training.sources import NOTHING, Held, Training, load_images, load_start, starting_net
 from macs.training.spec import RANDOM, Start
 from tiny import noise
 
@@ -23,12 +23,12 @@ RECIPE = Recipe(epochs=1, batch_in=8, dropout=0.2)
 
 
 def spec_from(net: Any, known: ImageSet) -> Any:
-    return spec_of(net, known, None, methods.build("msp"), RECIPE)
+    return Training(net, known, None, methods.build("msp"), RECIPE).spec
 
 
 def test_a_spec_says_what_the_training_really_starts_from(known: ImageSet, outliers: ImageSet) -> None:
     net: Any = starting_net("wrn-10-1", 3, seed=5)
-    spec = spec_of(net, known, outliers, methods.build("oe", {"weight": 0.25}), RECIPE)
+    spec = Training(net, known, outliers, methods.build("oe", {"weight": 0.25}), RECIPE).spec
     assert (spec.train, spec.outliers, spec.classes) == (known.spec, outliers.spec, known.classes)
     assert (spec.net, spec.method, spec.recipe.options) == ("wrn-10-1", "oe", {"weight": 0.25})
     assert spec.start == Start(RANDOM, weights_hash(net), 5)

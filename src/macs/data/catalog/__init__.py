@@ -51,7 +51,7 @@ class Split:
 
 
 def under(folders: str, *files: str) -> tuple[Layout, ...]:
-    """The layouts of the same files in each of several folders, which are separated by spaces."""
+    """Return the layouts of the same files in each of several folders, which are separated by spaces."""
     return tuple(tuple((Path(folder) / file).as_posix() for file in files) for folder in folders.split())
 
 
@@ -70,7 +70,7 @@ class Source:
         return self.preparation.size
 
     def folder(self, labelled: bool = True) -> ImageSet:
-        """The images of the split's folder."""
+        """Return the images of the split's folder."""
         return ImageSet.from_folder(
             self.files[0], labelled=labelled, preparation=self.preparation, progress=self.progress
         )
@@ -110,7 +110,7 @@ class Dataset:
         return replace(images.prepared(preparation), name=self.name, mirror=self.mirror)
 
     def installed(self) -> bool:
-        """Whether the packages that contain the images are installed."""
+        """Return whether the packages that contain the images are installed."""
         return all(find_spec(package) is not None for package in self.packages)
 
     def not_installed(self) -> MacsError:
@@ -118,7 +118,7 @@ class Dataset:
         return MacsError(f"{self.name} comes with {needed}, which is not installed; run: pip install 'macs-ood[demo]'.")
 
     def find(self, root: Path, split: str) -> tuple[Path, ...] | None:
-        """The files of a split below the data root, if they are there."""
+        """Return the files of a split below the data root, if they are there."""
         for layout in self.splits[split].layouts:
             files = tuple(root / name for name in layout)
             if all(kind_of(file) for file in files):
@@ -126,7 +126,7 @@ class Dataset:
         return None
 
     def likeliest(self, root: Path, split: str) -> Layout:
-        """The layout with the largest share of its files on disk."""
+        """Return the layout with the largest share of its files on disk."""
 
         def share(layout: Layout) -> float:
             return sum(kind_of(root / name) is not None for name in layout) / max(len(layout), 1)
@@ -134,7 +134,7 @@ class Dataset:
         return max(self.splits[split].layouts, key=share)  # ties go to the first, as in `find`
 
     def missing(self, root: Path, split: str) -> MacsError:
-        """The error for a missing split, with the files that the likeliest layout lacks."""
+        """Return the error for a missing split, with the files that the likeliest layout lacks."""
         likeliest = self.likeliest(root, split)
         lacks = [name for name in likeliest if kind_of(root / name) is None]
         others = [layout[0] for layout in self.splits[split].layouts if layout != likeliest]
@@ -147,7 +147,7 @@ class Dataset:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The names, with the folder of the first removed from the others."""
+    """Return the names, with the folder of the first removed from the others."""
     rest = [name.removeprefix(f"{PurePosixPath(names[0]).parent}/") for name in names[1:]]
     return ", ".join([names[0], *rest])
 

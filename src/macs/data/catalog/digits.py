@@ -104,7 +104,7 @@ def digits_faces(source: Source) -> ImageSet:
 
 
 def handwriting() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The 1,797 digits of scikit-learn, white on black, with their labels."""
+    """Return the 1,797 digits of scikit-learn, white on black, with their labels."""
     from sklearn.datasets import load_digits
 
     content = load_digits()
@@ -118,7 +118,7 @@ def upscaled(grey: NDArray[np.floating]) -> NDArray[np.uint8]:
 
 
 def patches(photographs: Sequence[str], per_photograph: int) -> ImageSet:
-    """Squares cut at random from each photograph and reduced to 32 x 32, half of them turned grey."""
+    """Return squares cut at random from each photograph and reduced to 32 x 32, half of them turned grey."""
     pixels, names = [], []
     for name in photographs:
         photograph = open_rgb(package_file(name))
@@ -133,7 +133,7 @@ def patches(photographs: Sequence[str], per_photograph: int) -> ImageSet:
 
 
 def package_file(name: str) -> Path:
-    """The file of that name, whatever its suffix, in scikit-image or scikit-learn, without importing either."""
+    """Return the file of that name, whatever its suffix, in scikit-image or scikit-learn, without importing either."""
     for package, folder in (("skimage", "data"), ("sklearn", "datasets/images")):
         spec = find_spec(package)
         if spec and spec.origin:

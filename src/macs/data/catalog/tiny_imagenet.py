@@ -41,7 +41,7 @@ def tiny_imagenet(source: Source) -> ImageSet:
 
 
 def with_annotations(images: ImageSet, table: Path) -> ImageSet:
-    """Labels from lines of: file name, WordNet id, bounding box."""
+    """Return labels from lines of: file name, WordNet id, bounding box."""
     lines = input_file(table).read_text(encoding="utf-8", errors="replace").splitlines()
     rows = (line.split("\t") for line in lines if line)
     class_of = {row[0]: row[1] for row in rows if len(row) > 1}

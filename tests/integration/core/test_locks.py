@@ -1,4 +1,4 @@
-"""Two processes and one cell: it is trained once, and a killed process does not keep it."""
+"""Two processes and one lock: the second waits, a cell is trained once, and a killed process keeps nothing."""
 
 import signal
 import subprocess
@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from elsewhere import start_cell
-from macs.experiments.cells import locked
+from macs.core.files import locked
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from macs.experiments.cells import locked
+from macs.core.files import locked
 with locked(Path(sys.argv[1]), "waiting"):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))

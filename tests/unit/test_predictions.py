@@ -1,4 +1,4 @@
-"""Answers for a set: batch by batch in one pass, and the reason where a score gives none."""
+"""Predictions for a set: batch by batch in one pass, and the reason where a score gives none."""
 
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from macs import nets
 from macs.core.errors import MacsError
 from macs.data import prefetch
 from macs.inference import Outputs
-from macs.scores import Answers, Score, answer, ask, ask_all, get, joined
+from macs.scores import Predictions, Score, answer, ask, ask_all, get, joined
 from tiny import noise
 
 
@@ -62,7 +62,7 @@ def test_answers_are_those_of_every_image_in_order(monkeypatch: pytest.MonkeyPat
     colours = images.pixels[:].mean(axis=(1, 2)) / 255
     found = ask(net, images, First(), "float32")
     np.testing.assert_allclose(found.confidence, colours[:, 0], rtol=1e-5)
-    assert found.predictions.tolist() == colours.argmax(1).tolist()
+    assert found.index.tolist() == colours.argmax(1).tolist()
     assert len(found) == 20 and net.batches == 3
 
 
@@ -86,10 +86,10 @@ def test_a_score_asked_alone_raises_its_reason() -> None:
 
 
 def test_a_confidence_that_is_no_number_is_counted() -> None:
-    answers = Answers(np.zeros(4, np.int64), np.array([1, np.nan, np.inf, np.nan], np.float32))
+    answers = Predictions(np.zeros(4, np.int64), np.array([1, np.nan, np.inf, np.nan], np.float32))
     with pytest.raises(MacsError, match="^2 of 4 images of photos get a confidence that is not a number"):
         answers.checked("photos")
-    whole = Answers(np.zeros(2, np.int64), np.array([1, -np.inf], np.float32))
+    whole = Predictions(np.zeros(2, np.int64), np.array([1, -np.inf], np.float32))
     assert whole.checked("photos") is whole
 
 
@@ -100,13 +100,13 @@ def test_confidences_are_kept_in_float32_or_better(given: Any, kept: Any) -> Non
     logits = torch.tensor([[0.5, 2.0], [3.0, 1.0]], dtype=given, requires_grad=True)
     found = answer(First(), Outputs(logits))
     assert found.confidence.dtype == kept and found.confidence.tolist() == [0.5, 3.0]
-    assert found.predictions.tolist() == [1, 0]
+    assert found.index.tolist() == [1, 0]
 
 
 def test_joined_batches_are_one() -> None:
-    parts = [Answers(np.array(labels), np.array(labels, np.float32) * np.float32(0.5)) for labels in ([1, 2], [3])]
+    parts = [Predictions(np.array(labels), np.array(labels, np.float32) * np.float32(0.5)) for labels in ([1, 2], [3])]
     both = joined(iter(parts))
-    assert both.predictions.tolist() == [1, 2, 3] and both.confidence.tolist() == [0.5, 1, 1.5]
+    assert both.index.tolist() == [1, 2, 3] and both.confidence.tolist() == [0.5, 1, 1.5]
 
 
 def test_our_networks_answer_as_their_logits_say() -> None:
