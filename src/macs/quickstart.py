@@ -222,7 +222,7 @@ def count(folder: Path) -> int:
 
 
 def too_few(folder: str | Path, found: Photographs, keep: float) -> str:
-    """Why a folder is too small for a threshold, and how many photographs it takes."""
+    """Return why a folder is too small for a threshold, and how many photographs it takes."""
     needed = images_needed(keep)
     if Place(folder).splits:
         return (
@@ -239,5 +239,5 @@ def too_few(folder: str | Path, found: Photographs, keep: float) -> str:
 
 
 def embedded() -> list[str]:
-    """The sets of unknown pictures that come with packages, if these are installed."""
+    """Return the sets of unknown pictures that come with packages, if these are installed."""
     return list(EMBEDDED) if find_spec("skimage") and find_spec("sklearn") else []

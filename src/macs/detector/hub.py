@@ -53,7 +53,7 @@ class FileRecord(NamedTuple):
 
 
 def is_address(path: str | Path) -> bool:
-    """Whether a path is an address of the hub; a `Path` has lost one of the two slashes."""
+    """Return whether a path is an address of the hub; a `Path` has lost one of the two slashes."""
     return _plain(path).startswith("hf:/")
 
 
@@ -73,7 +73,7 @@ def _plain(path: str | Path) -> str:
 
 
 def local_file(path: str | Path, wanted: Sequence[str] = ()) -> Path:
-    """The file on disk that a path, a folder of a published detector or an address stands for.
+    """Return the file on disk that a path, a folder of a published detector or an address stands for.
 
     `wanted` are the files that will do, in order of preference, where the address names none: by default both, and
     PyTorch's first if torch is installed.
@@ -89,7 +89,7 @@ def local_file(path: str | Path, wanted: Sequence[str] = ()) -> Path:
 
 
 def in_folder(folder: Path, wanted: Sequence[str] = ()) -> Path:
-    """The detector file in a folder that `save_pretrained` wrote, if it is the one that config.json records."""
+    """Return the detector file in a folder that `save_pretrained` wrote, if it is the one that config.json records."""
     files = read_config(input_file(folder / CONFIG, "record", "write one with: detector.save_pretrained"))
     name = choose(files, wanted, folder)
     file = input_file(folder / name, "detector", "copy the whole folder")
@@ -99,7 +99,7 @@ def in_folder(folder: Path, wanted: Sequence[str] = ()) -> Path:
 
 
 def download(address: Address, wanted: Sequence[str] = ()) -> Path:
-    """The file of a published detector in the cache, which is downloaded if it is not there, and always checked."""
+    """Return the file of a published detector in the cache, downloaded if it is not there, and always checked."""
     if find_spec("huggingface_hub") is None:
         raise MacsError(f"{address} is on the Hugging Face hub: pip install 'macs-ood[hub]'.")
     with explaining(address), quiet_hub():
@@ -172,7 +172,7 @@ def _refusing_beyond(most: int) -> Any:
 
 
 def read_config(path: Path, of: str = "") -> dict[str, FileRecord]:
-    """The detector files that config.json records; raise if macs did not write it."""
+    """Return the detector files that config.json records; raise if macs did not write it."""
     try:
         content = path.read_bytes() if path.stat().st_size <= MOST_CONFIG else b""
         values = json.loads(content)["files"]
@@ -185,7 +185,7 @@ def read_config(path: Path, of: str = "") -> dict[str, FileRecord]:
 
 
 def choose(files: dict[str, FileRecord], wanted: Sequence[str], of: object) -> str:
-    """The first of the wanted files that there is; by default PyTorch's if torch is installed, else ONNX."""
+    """Return the first of the wanted files that there is; by default PyTorch's if torch is installed, else ONNX."""
     wanted = wanted or ((PYTORCH, ONNX) if find_spec("torch") else (ONNX, PYTORCH))
     for name in wanted:
         if name in files:
@@ -195,7 +195,7 @@ def choose(files: dict[str, FileRecord], wanted: Sequence[str], of: object) -> s
 
 
 def differing(file: Path, record: FileRecord) -> str:
-    """How a file differs from its record; empty if it does not."""
+    """Return how a file differs from its record; empty if it does not."""
     size = file.stat().st_size
     if size != record.bytes:
         return f"has {size:,} bytes, but its record says {record.bytes:,}"
@@ -259,7 +259,7 @@ def explaining(address: Address) -> Iterator[None]:
 
 
 def _unreachable(error: Exception) -> bool:
-    """Whether the hub did not answer at all, or only that it cannot answer now."""
+    """Return whether the hub did not answer at all, or only that it cannot answer now."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.HfHubHTTPError):

@@ -247,7 +247,7 @@ def write_folder(
 
 
 def config(metadata: DetectorMetadata, inspections: Mapping[str, Inspection]) -> dict[str, Any]:
-    """The content of config.json: what the hub shows about the detector, and the hashes of its files."""
+    """Return the content of config.json: what the hub shows about the detector, and the hashes of its files."""
     record = metadata.calibration
     return {
         "library_name": "macs-ood",
@@ -262,7 +262,7 @@ def config(metadata: DetectorMetadata, inspections: Mapping[str, Inspection]) ->
 
 
 def read_evaluation(path: Path) -> dict[str, Any]:
-    """What `macs evaluate --detector ... --json` printed into a file."""
+    """Return what `macs evaluate --detector ... --json` printed into a file."""
     path = input_file(path, "evaluation", "make one with: macs evaluate --detector FILE ... --json > evaluation.json")
     try:
         content = path.read_text(encoding="utf-8") if path.stat().st_size <= MOST_EVALUATION else ""
@@ -275,7 +275,7 @@ def read_evaluation(path: Path) -> dict[str, Any]:
 
 
 def as_measured(evaluation: "Evaluation | Mapping[str, Any]", metadata: DetectorMetadata) -> dict[str, Any]:
-    """The numbers of an evaluation that a card shows; raise if they are not of this detector's score."""
+    """Return the numbers of an evaluation that a card shows; raise if they are not of this detector's score."""
     values = evaluation if isinstance(evaluation, Mapping) else evaluation.as_dict()
     try:
         confidence = str(values["conventions"]["confidence"]).partition(";")[0]
@@ -305,7 +305,7 @@ def model_card(
     measured: dict[str, Any] | None,
     license: str | None,
 ) -> str:
-    """The card in Markdown, with the front matter that the hub reads."""
+    """Return the card in Markdown, with the front matter that the hub reads."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from macs import metrics
@@ -348,14 +348,14 @@ def in_a_cell(value: object) -> str:
 
 
 def last_part(name: str) -> str:
-    """The name of a set or a file without the folders that it lies in, which are nobody's business."""
+    """Return the name of a set or a file without the folders that it lies in, which are nobody's business."""
     return name.replace("\\", "/").rstrip("/").rpartition("/")[2] if not name.startswith("hf/") else name
 
 
 def front_matter(
     metadata: DetectorMetadata, title: str, measured: dict[str, Any] | None, license: str | None, base: str | None
 ) -> str:
-    """What the hub reads about a detector, as YAML between two lines of dashes."""
+    """Return what the hub reads about a detector, as YAML between two lines of dashes."""
     from macs import metrics
 
     names = [metric.name for metric in metrics.shown()]
@@ -378,7 +378,7 @@ def front_matter(
 
 
 def map_results(measured: dict[str, Any], names: list[str]) -> list[dict[str, Any]]:
-    """The results as the hub's model index has them, with the convention of each metric in its name."""
+    """Return the results as the hub's model index has them, with the convention of each metric in its name."""
     from macs import metrics
 
     task = {"type": "image-classification", "name": "Out-of-distribution detection"}
@@ -398,7 +398,7 @@ def map_results(measured: dict[str, Any], names: list[str]) -> list[dict[str, An
 
 
 def base_of(metadata: DetectorMetadata) -> tuple[str | None, str | None]:
-    """The published weights that a network started from, as a repository of the hub, and their licence if known."""
+    """Return the published weights that a network started from, as a repository of the hub, and their licence."""
     start = (metadata.recipe or {}).get("start") or {}
     library, _, model = metadata.net.partition("/")
     if start.get("source") != PRETRAINED or library not in ("timm", "hf"):
@@ -420,7 +420,7 @@ def base_of(metadata: DetectorMetadata) -> tuple[str | None, str | None]:
 
 
 def _license_on_hub(repo: str) -> str | None:
-    """The licence that a repository of the hub states; none if the hub does not answer."""
+    """Return the licence that a repository of the hub states; none if the hub does not answer."""
     try:
         from huggingface_hub import HfApi
 

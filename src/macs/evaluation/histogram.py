@@ -56,6 +56,6 @@ class Histogram:
 
 
 def bar(counts: tuple[int, ...]) -> str:
-    """One block per bin, as high as its share of the largest bin of the set; a bin with any image is never empty."""
+    """Return one block per bin, as high as its share of the largest bin; a bin with any image is never empty."""
     most = max(counts)
     return "".join(BLOCKS[0 if not count else max(1, round(8 * count / most))] for count in counts)

@@ -119,7 +119,7 @@ class Disagreements:
 
 
 def disagreements(first: Subject, second: Subject, index: int) -> Disagreements:
-    """Those of one set, the known one if the index is 0; the clearest disagreements come first."""
+    """Return those of one set, the known one if the index is 0; the clearest disagreements come first."""
     one, other = first.sets[index], second.sets[index]
     right_first, right_second = (subject.kept[index] == (index == 0) for subject in (first, second))
     gap = place_among_known(first, index) - place_among_known(second, index)
@@ -141,14 +141,14 @@ def disagreements(first: Subject, second: Subject, index: int) -> Disagreements:
 
 
 def place_among_known(subject: Subject, index: int) -> NDArray[np.float64]:
-    """The share of the known images whose confidence is lower: confidences of two scores have no common scale."""
+    """Return the share of the known images whose confidence is lower, since two scores have no common scale."""
     known = np.sort(subject.sets[0].confidence)
     places: NDArray[np.float64] = np.searchsorted(known, subject.sets[index].confidence) / len(known)
     return places
 
 
 def roc(subjects: Sequence[Subject], index: int) -> charts.Chart:
-    """The ROC curves of all subjects on one unknown set."""
+    """Return the ROC curves of all subjects on one unknown set."""
     curves = []
     for subject, style in zip(subjects, STYLES, strict=False):
         known, unknown = np.sort(subject.sets[0].confidence), np.sort(subject.sets[index].confidence)
@@ -167,7 +167,7 @@ def roc(subjects: Sequence[Subject], index: int) -> charts.Chart:
 
 
 def risk_coverage(subjects: Sequence[Subject]) -> charts.Chart:
-    """The share of wrong answers among the most confident known images, for every share that is answered."""
+    """Return the share of wrong answers among the most confident known images, for every share that is answered."""
     curves, areas = [], []
     risks = [subject.evaluation.selective for subject in subjects]
     highest = max(float(risk.risk.max()) for risk in risks if risk is not None)
@@ -184,7 +184,7 @@ def risk_coverage(subjects: Sequence[Subject]) -> charts.Chart:
 
 
 def render(subjects: Sequence[Subject]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -230,7 +230,7 @@ class Row:
 
 
 def rows(subjects: Sequence[Subject]) -> list[Row]:
-    """The numbers of the summary: over all sets, and set by set."""
+    """Return the numbers of the summary: over all sets, and set by set."""
     evaluations = [subject.evaluation for subject in subjects]
     found = [Row("ID accuracy", [evaluation.accuracy for evaluation in evaluations], True)]
     for metric in shown():
@@ -247,7 +247,7 @@ def rows(subjects: Sequence[Subject]) -> list[Row]:
 
 
 def as_dict(subjects: Sequence[Subject]) -> dict[str, Any]:
-    """All numbers, subject by subject, and how often two of them disagree."""
+    """Return all numbers, subject by subject, and how often two of them disagree."""
     first = subjects[0]
     return {
         "subjects": {subject.title: subject.evaluation.as_dict() for subject in subjects},
