@@ -22,7 +22,8 @@ NET = "timm/tf_efficientnet_lite0"  # small, quick on a CPU, and its weights are
 PRETRAINED = "pretrained"
 CHECK = 0.2  # the share of the validation photographs on which the promise is checked
 # The score, by the number of photographs to calibrate on, of which the first two hold out a quarter. On fewer than 100
-# held-out photographs, `auto` could not show that two scores are equivalent; docs/choosing.md has what the others are worth.
+# held-out photographs, `auto` could not show that two scores are equivalent; docs/choosing.md says what the others are
+# worth.
 SCORES = ((400, "auto"), (80, "gen+knn"), (0, "knn"))
 FEW = 10  # training photographs of a class below which a word of caution is due
 NO_UNKNOWN_MEASURED = (
