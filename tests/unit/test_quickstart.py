@@ -1,6 +1,7 @@
 """The plan of the quickstart: which commands it decides on, and what it says of folders that are too small."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -8,7 +9,7 @@ from PIL import Image
 from macs import MacsError
 from macs.quickstart import Plan, plan
 
-START = {"net": "wrn-10-1", "checkpoint": "weights.safetensors"}
+START: dict[str, Any] = {"net": "wrn-10-1", "checkpoint": "weights.safetensors"}
 
 
 def folder_of(root: Path, **classes: int) -> Path:
