@@ -11,7 +11,6 @@ from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.files import output_file
 from macs.detector.hub import is_address
-from macs.evaluation.tables import short_names
 
 if TYPE_CHECKING:
     from macs.data import ImageSet
@@ -162,6 +161,7 @@ def _compare(
     json: bool,
 ) -> None:
     """Write the page that compares detectors and runs."""
+    from macs.evaluation.tables import short_names
     from macs.report.comparison import Subject, as_dict, subject_of_detector, subject_of_run, write_comparison
 
     target = output_file(out or Path("comparison.html"), inputs=[*paths, *([id] if id else []), *(ood or ())])
