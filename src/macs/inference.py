@@ -27,6 +27,7 @@ from macs.data.prefetch import batches_of
 log = logging.getLogger(__name__)
 RawPixels = Tensor | NDArray[np.uint8]  # N x H x W x 3, 0..255
 
+NEAR = 0.01  # of 1, since bf16 rounds
 ENOUGH = 8  # images whose outputs are not all probabilities by chance
 _warned: WeakSet[nn.Module] = WeakSet()  # networks whose softmax has been pointed out
 
@@ -102,13 +103,13 @@ def inference(
     In a block of `macs.core.cache.keeping`, outputs that were computed before are read from the disk, if network,
     arithmetic and every pixel of the batch are the same: they are the same bits.
 
-    If all outputs are probabilities, it ends with a warning, once per network.
+    If all outputs are probabilities or their logarithms, it ends with a warning, once per network.
     """
     device = device_of(net)
     bf16 = use_bf16(precision, device)
     was_training = net.training
     channels_last(net.eval())
-    seen, all_probabilities = 0, True
+    seen, last = 0, ""
 
     @torch.inference_mode()
     def run(batch: RawPixels) -> Outputs:
@@ -127,32 +128,38 @@ def inference(
             ask = remembering(run, cache, repr((identity, features, bf16, arithmetic_of(device))), net)
 
         def watched(batch: RawPixels) -> Outputs:
-            nonlocal seen, all_probabilities
+            nonlocal seen, last
             outputs = ask(batch)
+            if not seen or last:
+                found = normalising_layer(outputs.logits)
+                last = found if not seen or found == last else ""
             seen += len(outputs)
-            all_probabilities = all_probabilities and are_probabilities(outputs.logits)
             return outputs
 
         yield watched
-        if all_probabilities and seen >= ENOUGH:
-            warn_of_softmax(net)
+        if seen >= ENOUGH:
+            warn_of_softmax(net, last)
     finally:
         net.train(was_training)
 
 
-def are_probabilities(logits: Tensor) -> bool:
-    """Return whether each row is a distribution over the classes, as after a softmax."""
-    return bool((logits >= 0).all() and ((logits.sum(dim=1) - 1).abs() <= 1e-3).all())
+def normalising_layer(logits: Tensor) -> str:
+    """Return the layer after which each row is a distribution or its logarithm; empty for logits."""
+    for name, probabilities in (("softmax", logits), ("log_softmax", logits.exp())):
+        if (probabilities >= 0).all() and ((probabilities.sum(dim=1) - 1).abs() <= NEAR).all():
+            return name
+    return ""
 
 
-def warn_of_softmax(net: nn.Module) -> None:
-    """Warn, once per network, that it gives probabilities."""
-    if net not in _warned:
+def warn_of_softmax(net: nn.Module, last: str) -> None:
+    """Warn, once per network, that its outputs are those of a normalising layer, if it has one at its end."""
+    if last and net not in _warned:
         _warned.add(net)
-        warn(
-            f"The outputs of {nets.name_of(net)} are probabilities, not logits, which misleads energy, maxlogit and "
-            "most other scores, and training; remove the softmax at the end of the network."
-        )
+        misled = {
+            "softmax": "probabilities, not logits, which misleads energy, maxlogit and most other scores, and training",
+            "log_softmax": "logarithms of probabilities, not logits, so that energy is the same for every image",
+        }
+        warn(f"The outputs of {nets.name_of(net)} are {misled[last]}; remove the {last} at the end of the network.")
 
 
 def remembering(

@@ -1,5 +1,6 @@
 """The one pass over images: evaluation mode, the network's own device, every image once, in order."""
 
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from macs import methods, nets
 from macs.core.cache import FOLDER, keeping
 from macs.core.errors import MacsError
 from macs.data.prefetch import batches_of
-from macs.inference import Outputs, inference, outputs_of
+from macs.inference import Outputs, inference, normalising_layer, outputs_of
 from macs.training.checks import check_compatibility
 from short_training import SHORT
 from tiny import classifier, noise, stripes
@@ -98,16 +99,35 @@ KNOWN, UNKNOWN = stripes(40, seed=0), {"noise": noise(20, seed=1), "more": noise
         lambda net: list(outputs_of(net, [KNOWN.pixels[:4], KNOWN.pixels[4:8]])),
     ],
 )
-def test_a_softmax_inside_a_network_is_pointed_out_once(work: Callable[[nn.Module], object]) -> None:
-    (sentence,) = told(nn.Sequential(classifier(), nn.Softmax(dim=1)), work, work)
-    assert "are probabilities, not logits" in sentence and sentence.endswith("end of the network.")
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (nn.Softmax(dim=1), "are probabilities, not logits, .* remove the softmax at the end of the network"),
+        (nn.LogSoftmax(dim=1), "are logarithms of probabilities, not logits, .* remove the log_softmax at the end of"),
+    ],
+)
+def test_a_softmax_inside_a_network_is_pointed_out_once(
+    work: Callable[[nn.Module], object], layer: nn.Module, words: str
+) -> None:
+    (sentence,) = told(nn.Sequential(classifier(), layer), work, work)
+    assert re.search(words, sentence)
     assert told(classifier(), work) == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"), [(nn.Softmax(dim=1), "softmax"), (nn.LogSoftmax(dim=1), "log_softmax"), (nn.Identity(), "")]
+)
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_the_layer_is_recognised_in_any_precision(layer: nn.Module, name: str, kind: torch.dtype) -> None:
+    logits = 3 * torch.randn(200, 100, generator=torch.Generator().manual_seed(0))
+    assert normalising_layer(layer(logits.to(kind)).float()) == name
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        [[0.5, 0.502]] * 8,  # the sum is not 1
+        [[0.5, 0.52]] * 8,  # the sum is not 1
+        [[-0.7, -0.6]] * 8,  # that of the exponentials is not, either
         [[0.5, 0.5]] * 7 + [[1.5, -0.5]],  # one row has a negative number
         [[0.5, 0.5]] * 7,  # too few rows
     ],

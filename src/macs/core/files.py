@@ -16,7 +16,7 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -32,6 +32,7 @@ except ImportError:  # on Windows, where files are not locked
 RUN_FILES = ("recipe.toml", "metrics.jsonl", "state.pt", "net.safetensors")  # the files of a run folder
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm", ".npy")
 SLACK = 2**24  # bytes by which an archive may grow when it is read, such as the code of a program in TorchScript
+SWELLING = (b"bytearray", b"_rebuild_device_tensor_from_cpu_tensor")  # N bytes; a copy of one number, repeated N times
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -89,27 +90,29 @@ def check_unpacked(path: Path, most: int) -> None:
 def refuse_bomb(path: Path) -> None:
     """Refuse a file that torch.load would need far more memory for than the file takes; torch.save compresses nothing.
 
-    Of the functions that torch.load lets a pickle call, even with weights_only, bytearray(N) takes any amount.
+    Of the functions that torch.load lets a pickle call, even with weights_only, SWELLING take any amount.
     """
     size = unpacked_size(path)
     grows = size > path.stat().st_size + SLACK
-    if grows or _pickle_says(path, b"\nbytearray\n"):
+    if grows or _pickle_says(path, SWELLING):
         raise MacsError(
             f"{path} would take {f'{size / 1e6:,.0f} MB' if grows else 'any amount'} of memory, and is not as "
             "torch.save writes state dicts; copy or download it again."
         )
 
 
-def _pickle_says(path: Path, word: bytes) -> bool:
-    """Return whether the pickle inside a file of torch.save has these bytes."""
+def _pickle_says(path: Path, words: Sequence[bytes]) -> bool:
+    """Return whether the pickle inside a file of torch.save has one of these names."""
+    lines = [b"\n" + word + b"\n" for word in words]
     with _archive(path) as archive:
-        if archive:
-            return any(word in archive.read(name) for name in archive.namelist() if name.endswith("data.pkl"))
+        if archive:  # two members may have one name, and torch would read the other one
+            pickles = [archive.read(member) for member in archive.infolist() if member.filename.endswith("data.pkl")]
+            return any(line in content for line in lines for content in pickles)
     with path.open("rb") as file:
         if not path.stat().st_size:
             return False
         with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-            return content.find(word) >= 0
+            return any(content.find(line) >= 0 for line in lines)
 
 
 @contextmanager

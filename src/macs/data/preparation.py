@@ -104,13 +104,13 @@ def _check_size(image: Image.Image, most: int | None) -> None:
 
 
 def _tile_of(image: Image.Image) -> int:
-    """The pixels of a tile of a TIFF; 0 if it has none."""
+    """Return the pixels of a tile of a TIFF; 0 if it has none."""
     width, height = (getattr(image, "tag_v2", {}).get(tag, 0) for tag in (TILE_WIDTH, TILE_HEIGHT))
     return int(width) * int(height)
 
 
 def _in_scans(image: Image.Image) -> bool:
-    """Whether a JPEG has its colours in several scans: it is progressive, or its first scan has not all of them."""
+    """Return whether a JPEG has its colours in several scans: it is progressive, or its first scan lacks some."""
     file = image.fp  # type: ignore[attr-defined]  # every image that was opened from a file has it
     before = file.tell()
     file.seek(0)

@@ -7,6 +7,7 @@ The application is built inside each replica, because its ONNX Runtime session c
 """
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from macs.core.files import is_url
 from macs.data.stores import content_of
 from macs.serve.app import create_app
 from macs.serve.logs import write_log
-from macs.serve.middleware import ANY_HOST, key_of_clients
+from macs.serve.middleware import key_of_clients
 from macs.serve.settings import DEFAULT, ServeSettings
 
 NAME = "macs"  # of the deployment
@@ -30,10 +31,12 @@ def application(
     threads: int = 1,
     settings: ServeSettings = DEFAULT,
     api_key: str | None = None,
+    host_names: Sequence[str] = (),
     **autoscaling: Any,
 ) -> Any:
     """An application for `serve.run`, of a detector file at a path that every node can read, or at a URL.
 
+    Without an API key it answers as `host_names`, as localhost and as an address in digits; "*" is any name.
     A replica takes `threads` CPUs of the cluster. `autoscaling` are fields of Ray's AutoscalingConfig, such as
     `min_replicas`, `max_replicas` and `target_ongoing_requests`, which is half a batch by default.
     """
@@ -50,7 +53,7 @@ def application(
     where = str(path) if is_url(str(path)) else str(Path(path).absolute())
 
     def build_in_replica() -> Any:
-        return replica_app(where, threads, settings, api_key)
+        return replica_app(where, threads, settings, api_key, tuple(host_names))
 
     deployed: Any = serve.deployment(
         name=NAME,
@@ -64,15 +67,17 @@ def application(
     return deployed.bind()
 
 
-def replica_app(where: str, threads: int, settings: ServeSettings, api_key: str | None) -> Any:
+def replica_app(
+    where: str, threads: int, settings: ServeSettings, api_key: str | None, host_names: Sequence[str] = ()
+) -> Any:
     """The application of one replica, from a file, or from a URL by way of a file that is read once."""
     write_log()
     if not is_url(where):
-        return create_app(where, settings=settings, threads=threads, api_key=api_key, host_names=[ANY_HOST])
+        return create_app(where, settings=settings, threads=threads, api_key=api_key, host_names=host_names)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / where.rpartition("/")[2]
         file.write_bytes(content_of(where))
-        return create_app(file, settings=settings, threads=threads, api_key=api_key, host_names=[ANY_HOST])
+        return create_app(file, settings=settings, threads=threads, api_key=api_key, host_names=host_names)
 
 
 class Wanted(BaseModel, extra="forbid"):
@@ -82,8 +87,10 @@ class Wanted(BaseModel, extra="forbid"):
     threads: int = 1
     min_replicas: int = 1
     max_replicas: int = REPLICAS
+    host_names: str = ""  # separated by commas
 
 
 def build(wanted: Wanted) -> Any:
     """An application for `serve run` and `serve deploy`; the API key comes from $MACS_API_KEY."""
-    return application(**wanted.model_dump(), api_key=key_of_clients())
+    host_names = [name.strip() for name in wanted.host_names.split(",") if name.strip()]
+    return application(**(wanted.model_dump() | {"host_names": host_names}), api_key=key_of_clients())

@@ -22,7 +22,7 @@ from macs.data.batches import labels_of, to_float
 from macs.data.compatibility import same_classes
 from macs.data.imageset import require_images
 from macs.data.spec import same_pixels
-from macs.inference import ENOUGH, are_probabilities, outputs_of, warn_of_softmax
+from macs.inference import ENOUGH, normalising_layer, outputs_of, warn_of_softmax
 from macs.methods import Method
 from macs.metrics import ood_metrics
 from macs.training.recipe import Recipe
@@ -65,8 +65,8 @@ def check_compatibility(
     with torch.no_grad():
         first = to_float(torch.as_tensor(train.pixels[:ENOUGH]), device_of(net))
         logits = nets.logits_of(net.eval(), first)
-    if len(logits) == ENOUGH and are_probabilities(logits):
-        warn_of_softmax(net)
+    if len(logits) == ENOUGH:
+        warn_of_softmax(net, normalising_layer(logits))
     if not logits.isfinite().all():
         raise MacsError(f"{nets.name_of(net)} gives logits that are not finite before any training; check its weights.")
     outputs = logits.shape[1]

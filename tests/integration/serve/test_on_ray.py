@@ -41,6 +41,14 @@ def test_a_detector_comes_from_a_file_or_a_url(exported: Path, pictures: dict[st
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize("local", [False, True])
+def test_without_a_key_a_replica_answers_under_its_own_names(exported: Path, local: bool) -> None:
+    where = str(exported) if local else f"file://{exported}"
+    with TestClient(replica_app(where, 1, DEFAULT, None, ["detector.example"])) as client:
+        for name, status in (("detector.example", 200), ("localhost", 200), ("rebound.example", 421)):
+            assert client.get("/v1/detector", headers={"host": name}).status_code == status
+
+
 def test_settings_reach_ray(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(exported.parent)
     settings = ServeSettings(queue=100, batch=8, timeout=5)

@@ -473,6 +473,31 @@ def test_a_pickle_that_asks_for_memory_is_refused(tmp_path: Path, legacy: bool) 
     assert peak < 2**24
 
 
+class Repeated:
+    """Unpickled, it copies a tensor that repeats one number; its pickle and its storage hold 4 bytes of it."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Tensor, torch.dtype, torch.device, bool]]:
+        rebuild = torch._utils._rebuild_device_tensor_from_cpu_tensor
+        return rebuild, (torch.zeros(1).expand(2**24), torch.float64, torch.device("cpu"), False)
+
+
+def test_a_pickle_that_copies_a_repeated_number_is_refused(tmp_path: Path) -> None:
+    torch.save({"x": Repeated()}, tmp_path / "bomb.pt")
+    assert torch.load(tmp_path / "bomb.pt", weights_only=True)["x"].untyped_storage().nbytes() == 2**27
+    with pytest.raises(MacsError, match=r"bomb\.pt would take any amount of memory"):
+        nets.load(tmp_path / "bomb.pt", "wrn-10-1", 10)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_pickle_that_asks_for_memory_does_not_hide_behind_another(tmp_path: Path) -> None:
+    torch.save({"x": Swelling()}, tmp_path / "bomb.pt")
+    torch.save({"x": torch.zeros(1)}, tmp_path / "plain.pt")
+    with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "bomb.pt", "a") as bomb:
+        bomb.writestr("bomb/data.pkl", plain.read("plain/data.pkl"))
+    with pytest.raises(MacsError, match=r"bomb\.pt would take any amount of memory"):
+        nets.load(tmp_path / "bomb.pt", "wrn-10-1", 10)
+
+
 def test_an_archive_that_only_torch_might_read_is_damaged(net: nets.Net, tmp_path: Path) -> None:
     torch.save(net.state_dict(), tmp_path / "net.pt")
     first, *entries = (tmp_path / "net.pt").read_bytes().split(b"PK\1\2")
