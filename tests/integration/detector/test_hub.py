@@ -5,13 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from huggingface_hub import constants, file_download
+from huggingface_hub import constants
+from torch import nn
 
 from command import refused, run
 from hub_server import Answer, Hub, hub_server
@@ -35,7 +37,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         )
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(file_download.time, "sleep", lambda _: None)
+        monkeypatch.setattr(time, "sleep", lambda _: None)  # between attempts
         yield server
 
 
@@ -99,7 +101,7 @@ def test_a_readme_is_never_overwritten(hub: Hub, detector: Detector) -> None:
     assert hub.commits["org/stripes"][done.commit]["README.md"] == b"mine"
 
 
-def test_a_commit_pins_a_version(hub: Hub, detector: Detector, trained: Detector, validation: ImageSet) -> None:
+def test_a_commit_pins_a_version(hub: Hub, detector: Detector, trained: nn.Module, validation: ImageSet) -> None:
     first = detector.push_to_hub("org/stripes")
     second = Detector(trained, "energy").calibrate(validation, keep=0.8).push_to_hub("org/stripes")
     assert Detector.load("hf://org/stripes").calibrated.keep == 0.8
