@@ -79,7 +79,7 @@ def outputs_of(
     doing: str = "scoring",
     progress: bool = False,
 ) -> Iterator[Outputs]:
-    """One pass over a set, prepared as the network expects it, or over uint8 batches N x H x W x 3, batch by batch."""
+    """Pass once over a set, prepared as the network expects it, or over uint8 batches N x H x W x 3; yield batches."""
     if not isinstance(images, ImageSet):
         with inference(net, precision, features) as run:
             yield from map(run, images)

@@ -224,7 +224,7 @@ def _train(
 
 
 def measuring(run: Path, wanted: TrainingOptions, data: Path | None) -> str:
-    """The command that measures a run: with OOD sets on disk that suit its ID set, else with a folder of the user's."""
+    """Return the command that measures a run: with OOD sets on disk that suit its ID set, else with a user's folder."""
     from macs.data.loading import Place, available, ood_sets_for
 
     id = wanted.id

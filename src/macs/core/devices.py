@@ -98,7 +98,7 @@ def bf16_on(device: torch.device) -> Bf16:
 
 
 def use_bf16(precision: str, device: torch.device) -> bool:
-    """Whether to compute in bf16: as asked, and for `auto` where the hardware multiplies it faster than float32."""
+    """Return whether to compute in bf16: as asked, and for `auto` where the hardware multiplies it faster."""
     if precision == "float32":
         return False
     bf16 = bf16_on(device)
@@ -127,7 +127,7 @@ def explained(device: torch.device, precision: str) -> str:
 
 @cache
 def _multiplies_bf16() -> bool:
-    """Whether a product in bf16 succeeds. Another process tries it, since an illegal instruction would end this one."""
+    """Try a product in bf16, in another process, since an illegal instruction would end this one."""
     product = "import torch; ones = torch.ones(64, 64, dtype=torch.bfloat16); ones @ ones"
     try:
         attempt = subprocess.run(python("-c", product), capture_output=True, timeout=100, check=False)

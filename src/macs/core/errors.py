@@ -20,7 +20,7 @@ class MacsWarning(UserWarning):
 
 
 def last_line(error: object) -> str:
-    """The last line of an error's message, where other programs' tracebacks say what happened, without a full stop."""
+    """Return the last line of an error's message, which says what happened in a traceback, without a full stop."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip().rstrip(".")
 
 

@@ -76,7 +76,7 @@ def user_cache() -> Path:
 
 
 def unpacked_size(path: Path) -> int:
-    """The bytes that a ZIP archive, such as an .npz or .pt file, takes in memory; 0 for a file of another kind."""
+    """Return the bytes that a ZIP archive, such as an .npz or .pt file, takes in memory; 0 for any other file."""
     with _archive(path) as archive:
         return sum(member.file_size for member in archive.infolist()) if archive else 0
 
@@ -347,7 +347,7 @@ def remove_abandoned(path: Path) -> None:
 
 
 def _prefix(path: Path) -> str:
-    """The start of the names of temporary files for a path: its own name, cut so that the rest fits into 255 bytes."""
+    """Return the start of the names of a path's temporary files: its own name, cut to leave room within 255 bytes."""
     return f".{os.fsencode(path.name)[:200].decode('utf-8', 'ignore')}."
 
 

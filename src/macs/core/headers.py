@@ -23,7 +23,7 @@ def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
 
 
 def label_text(header: dict[str, Any]) -> str | None:
-    """The JSON text of our label; None in a file that is not ours, and a ValueError for metadata of another form."""
+    """Return the JSON text of our label, None in a file that is not ours; raise for metadata of another form."""
     metadata = header.get("__metadata__", {})
     text = metadata.get("macs") if isinstance(metadata, dict) else metadata
     if not isinstance(text, str | None):

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's `__getattr__`: `names` maps each name to the module that defines it, or to the module itself."""
+    """Return a package's `__getattr__`; `names` maps each name to the module that defines it, or that it is."""
 
     def __getattr__(name: str) -> Any:
         if name not in names:

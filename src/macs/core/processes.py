@@ -39,7 +39,7 @@ class Processes:
         return slice(self.rank, None, self.count)
 
     def gathered(self, own: Tensor, rows: int) -> Tensor:
-        """The rows of all processes, in the order of the whole batch; gradients flow back to this process's own."""
+        """Return the rows of all processes, in the order of the batch; gradients flow back to this process's own."""
         if self.count == 1:
             return own
         whole: Tensor = _Gathered.apply(own, self, rows)

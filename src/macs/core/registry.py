@@ -114,6 +114,6 @@ class Registry(Generic[T]):
 
 
 def _definition(entry: object) -> str:
-    """Where an entry is defined, as module:Name; for a record with a `__wrapped__` function, where that is defined."""
+    """Return where an entry, or the `__wrapped__` function of a record, is defined, as module:Name."""
     entry = getattr(entry, "__wrapped__", entry)
     return f"{getattr(entry, '__module__', '?')}:{getattr(entry, '__qualname__', repr(entry))}"

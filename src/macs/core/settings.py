@@ -145,7 +145,7 @@ def _converted(kind: Any, name: str, value: Any) -> Any:
 
 
 def _tuple(kinds: tuple[Any, ...], name: str, value: Any) -> Any:
-    """A tuple of the given types, of any length if `...` follows the only one; a list from JSON counts as a tuple."""
+    """Return a tuple of the given types, of any length if `...` follows the only one; a list counts as a tuple."""
     if not isinstance(value, list | tuple):
         return MISFIT
     if kinds[-1] is Ellipsis:

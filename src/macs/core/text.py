@@ -20,7 +20,7 @@ def whole(text: str) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """The text for a cell of a CSV file: control characters escaped, and a quote before what looks like a formula."""
+    """Return the text for a cell of a CSV file: escape control characters, and quote what looks like a formula."""
     text = CONTROL.sub(lambda match: _escaped(match.group()), whole(text))
     return f"'{text}" if text.startswith(FORMULA) else text
 

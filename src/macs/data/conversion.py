@@ -79,7 +79,7 @@ def require_order(loader: Any) -> None:
 def loaded_sets(
     loader: Any, what: str, preparation: Preparation | None = None, *, labelled: bool = True
 ) -> Iterator[ImageSet]:
-    """The batches of a loader as sets, one at a time; a single set if torch cannot make batches of its pictures."""
+    """Yield the batches of a loader as sets; a single set if torch cannot make batches of its pictures."""
     with users_code(f"The DataLoader of the {what} fails"):
         pictures = _holds_pictures(loader)
     if pictures:

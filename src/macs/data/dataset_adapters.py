@@ -140,7 +140,7 @@ def as_rows(image: Any, where: str) -> NDArray[np.uint8]:
 
 
 def listed_labels(dataset: Any) -> NDArray[np.int64] | None:
-    """The labels that torchvision's datasets hold as a list, also of a torch Subset; None if there is no such list."""
+    """Return the labels that torchvision's datasets, also in a torch Subset, hold as a list; None without one."""
     if hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
         labels = listed_labels(dataset.dataset)
         return None if labels is None else labels[np.asarray(dataset.indices)]

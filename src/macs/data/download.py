@@ -94,7 +94,7 @@ def _check_split(entry: Dataset, split: str, root: Path, bars: Bars, thorough: b
 def read_parts(
     entry: Dataset, split: str, sources: Sequence[tuple[Path, ...]], progress: Progress
 ) -> tuple[int, list[str]]:
-    """The number of images in the parts of a split, and why parts cannot be read; one part is in memory at a time."""
+    """Return the number of images in a split, and why parts cannot be read; one part is in memory at a time."""
     images, broken = 0, []
     for done, files in enumerate(sources, start=1):
         try:

@@ -205,7 +205,7 @@ class ImageList:
 
 
 def base_of(file: Path, folders: Sequence[Path]) -> Path:
-    """The folder that the paths of a list start from: the first that holds the list's first picture, else the first."""
+    """Return the folder that a list's paths start from: the first that holds its first picture, else the first."""
     with input_file(file, "image list").open(encoding="utf-8-sig", errors="replace") as lines:
         match = _LINE.fullmatch(lines.readline().strip())
     return next((folder for folder in folders if match and (folder / match[1]).exists()), folders[0])

@@ -287,14 +287,14 @@ def load_held_out(
 
 
 def divided(images: ImageSet) -> dict[str, ImageSet]:
-    """A set without splits in the parts train, val and test; always the same ones, so that trainings share them."""
+    """Divide a set without splits into train, val and test; always the same ones, so that trainings share them."""
     held, train = images.split(HELD_OUT)
     val, test = held.split(VALIDATION)
     return {"train": train, "val": val, "test": test}
 
 
 def is_validation_part(spec: DataSpec) -> bool:
-    """Whether these are the validation images that the command line takes: a val split, or the val part of a set."""
+    """Return whether these are the validation images of the command line: a val split, or the val part of a set."""
     return spec.split == "val" or [part.side for part in spec.parts] == ["first", "first"]
 
 
@@ -349,7 +349,7 @@ def catalog_rows(root: str | Path | None = None) -> list[CatalogRow]:
 
 
 def ood_sets_for(id: str, root: str | Path | None = None) -> list[str]:
-    """The catalogue's OOD sets on disk: those that come with packages if the ID set does too, else the others."""
+    """Return the catalogue's OOD sets on disk: those that come with packages if the ID set does, else the others."""
     embedded = id in available() and bool(catalog[id].packages)
     names = (row.name for row in catalog_rows(root) if row.role == "ood" and "test" in row.found)
     return [name for name in names if name != id and bool(catalog[name].packages) == embedded]

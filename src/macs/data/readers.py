@@ -116,7 +116,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 
 def read_rows(path: Path, key: str, classes: int, first: int = 0) -> Labelled:
-    """A batch of CIFAR or ImageNet-32: rows of 3 x size x size bytes, and labels counted from `first` in `key`."""
+    """Read a batch of CIFAR or ImageNet-32: rows of 3 x size x size bytes, and labels from `first` on in `key`."""
     planes, labels = _planes(path, key, classes, first)
     return np.stack([planes[:, 0], planes[:, 1], planes[:, 2]], axis=-1), labels  # faster than a transposed copy
 
@@ -147,7 +147,7 @@ def _planes(path: Path, key: str, classes: int, first: int) -> Labelled:
 
 
 def read_svhn(path: Path) -> Labelled:
-    """A MATLAB file of SVHN: X is 32 x 32 x 3 x N, and y counts from 1 to 10, where 10 stands for the digit 0."""
+    """Read a MATLAB file of SVHN: X is 32 x 32 x 3 x N, and y counts from 1 to 10, where 10 stands for 0."""
     from scipy.io import loadmat
 
     path = input_file(path)

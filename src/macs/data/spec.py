@@ -72,7 +72,7 @@ class DataSpec:
         return f" ({'; '.join(notes)})" if notes else ""
 
     def drawn(self, part: Part, whole: int) -> DataSpec:
-        """The spec of a part of these images; `whole` is their number, used if they are not a part themselves."""
+        """Return the spec of a part of these images; `whole` is their number, unless they are a part themselves."""
         return replace(self, parts=(*self.parts, part), whole=self.whole if self.parts else whole)
 
     def load(
@@ -126,7 +126,7 @@ _known: WeakKeyDictionary[ImageSet, str] = WeakKeyDictionary()
 
 
 def fingerprint(images: ImageSet) -> str:
-    """A hash of a set's shape, its labels, and the pixels of up to 256 images spread over it; not of its name."""
+    """Return a hash of a set's shape and labels, and the pixels of up to 256 images spread over it; not its name."""
     if images not in _known:
         about = repr((images.pixels.shape, images.classes, images.mirror)).encode()
         labels = b"" if images.labels is None else images.labels.tobytes()
@@ -135,7 +135,7 @@ def fingerprint(images: ImageSet) -> str:
 
 
 def same_pixels(a: ImageSet, b: ImageSet) -> bool:
-    """Whether two sets hold the same images in the same order, judged by a sample; names and labels do not count."""
+    """Compare the images of two sets, in their order, by a sample; names and labels do not count."""
     return a.pixels.shape == b.pixels.shape and _sample(a) == _sample(b)
 
 

@@ -93,7 +93,7 @@ def request(url: str, part: Path, size: int, progress: Progress) -> None:
 
 
 def span(response: requests.Response, have: int) -> tuple[int | None, int]:
-    """The offset where the answer starts (None: it does not continue our bytes), and the file's length (0: unknown)."""
+    """Return where the answer starts (None: it does not continue our bytes), and the file's length (0: unknown)."""
     status = f"{response.status_code} {response.reason}".strip()
     if response.status_code in (408, 429) or response.status_code >= 500:
         raise TransientError(f"the server answers {status}")

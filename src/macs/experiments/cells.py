@@ -32,13 +32,13 @@ from macs.data import ImageSet
 from macs.data.spec import fingerprint, short_hash
 from macs.metrics import FprRule
 from macs.training.runs import Epoch, RunFolder
+from macs.training.sources import NOTHING, Held, load_start
 from macs.training.spec import TrainingSpec, differences
 
 if TYPE_CHECKING:
     from torch import nn
 
     from macs.evaluation import Evaluation
-    from macs.training.sources import Held
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Cell:
     def run(
         self,
         data: Path | None,
-        held: "Held",
+        held: Held,
         progress: bool = True,
         on_epoch: "Callable[[Epoch, nn.Module], object] | None" = None,
     ) -> None:
@@ -119,7 +119,6 @@ class Cell:
         epoch, `on_epoch` is called. While another process trains the cell, this one waits for it.
         """
         from macs import nets, training
-        from macs.training.sources import load_start
 
         parent = self.root / self.name
         with locked(parent / f".{self.key}.lock", f"Another process trains {self.name}; waiting for it ..."):
@@ -134,7 +133,7 @@ class Cell:
                 run = self.folder.path
                 training.run(self.spec, run, data, held=held, resume=True, progress=progress, on_epoch=on_epoch)
 
-    def examine(self, on: Examination, held: "Held", fpr_rule: FprRule = "first", progress: bool = True) -> Result:
+    def examine(self, on: Examination, held: Held, fpr_rule: FprRule = "first", progress: bool = True) -> Result:
         """Measure the finished cell; sets that were scored before need no network."""
         from macs import evaluation, methods
 
@@ -199,7 +198,7 @@ class Cell:
             raise MacsError(f"{file} is damaged; delete it, and it will be computed again.")
         return correct, values
 
-    def net(self, held: "Held") -> "nn.Module":
+    def net(self, held: Held) -> "nn.Module":
         """Return the trained network, on the best device."""
         from safetensors import SafetensorError
         from safetensors.torch import load
@@ -279,11 +278,10 @@ class Done(NamedTuple):
 
 
 class Engine(Protocol):
-    def hold(self, held: "Held") -> None:
-        """Use these images and networks where cells name them, instead of those held before."""
-
-    def run(self, cells: Iterable[Cell], on: Examination, fpr_rule: FprRule = "first") -> Iterator[Done]:
-        """Train every cell that is not finished, and measure it."""
+    def run(
+        self, cells: Iterable[Cell], on: Examination, held: Held = NOTHING, fpr_rule: FprRule = "first"
+    ) -> Iterator[Done]:
+        """Train every cell that is not finished, and measure it; images and networks that are held are not loaded."""
 
 
 @dataclass
@@ -292,15 +290,10 @@ class SerialEngine:
 
     data: Path | None = None  # root of the datasets that cells name
     progress: bool = True
-    held: "Held | None" = None
 
-    def hold(self, held: "Held") -> None:
-        self.held = held
-
-    def run(self, cells: Iterable[Cell], on: Examination, fpr_rule: FprRule = "first") -> Iterator[Done]:
-        from macs.training.sources import NOTHING
-
-        held = self.held or NOTHING
+    def run(
+        self, cells: Iterable[Cell], on: Examination, held: Held = NOTHING, fpr_rule: FprRule = "first"
+    ) -> Iterator[Done]:
         for cell in cells:
             try:
                 cell.run(self.data, held, self.progress)

@@ -34,6 +34,7 @@ from macs.data.preparation import Preparation
 from macs.experiments.cells import Cell, Engine, Examination, Result, SerialEngine
 from macs.metrics import FprRule, deviation
 from macs.training.recipe import Recipe
+from macs.training.sources import Training
 
 if TYPE_CHECKING:
     from torch import nn
@@ -210,7 +211,6 @@ def sweep(
     nothing twice. The `engine` trains the cells; by default, one after another in this process.
     """
     from macs import methods, nets
-    from macs.training.sources import Held, Training
 
     if choose == "test" and (test is None or not ood):
         raise MacsError("To choose the margin on test images, give the ID test images and at least one OOD set.")
@@ -223,10 +223,11 @@ def sweep(
         measured_on = validation if cell_recipe.keep == "best" else ()
         training = Training(net, train, outliers, built, cell_recipe, *measured_on)
         cells.append(Cell(Path(run), name, training.spec))
+        train, outliers = training.train, training.outliers or outliers  # prepared once for all cells
     engine = engine or SerialEngine(progress=progress)
-    engine.hold(Held.of([train, outliers, *validation], [net]))
     examination = Examination(*validation, test, ood or {})
-    by_key = {done.cell.key: done.value() for done in engine.run(_announced(cells, progress), examination, fpr_rule)}
+    finished = engine.run(_announced(cells, progress), examination, training.held, fpr_rule)
+    by_key = {done.cell.key: done.value() for done in finished}
     results = [by_key[cell.key] for cell in cells]
     points = tuple(
         Point(margin, tuple(results[index * len(seeds) : (index + 1) * len(seeds)]))

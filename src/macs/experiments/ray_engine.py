@@ -23,11 +23,10 @@ from macs.core.version import __version__
 from macs.experiments.cells import Cell, Done, Examination
 from macs.experiments.mirrors import STATE, Mirror, to_read
 from macs.metrics import FprRule
+from macs.training.sources import NOTHING, Held, load_start
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from macs.training.sources import Held
 
 LOOK_EVERY = 1.0  # seconds between two looks at the running cells
 PULL_EVERY = 10.0  # the same, if each look reads from a URL
@@ -51,23 +50,18 @@ class RayEngine:
     address: str | None = None  # of an existing cluster; else $RAY_ADDRESS, else one on this machine
     gpus: float = 0.0  # of each cell
     progress: bool = True
-    held: "Held | None" = None
     local: dict[str, Any] = field(default_factory=dict)  # settings of a cluster on this machine, for ray.init
     mirror: Mirror | None = None  # of the folder of results, if that is behind a URL
 
-    def hold(self, held: "Held") -> None:
-        self.held = held
-
-    def run(self, cells: Iterable[Cell], on: Examination, fpr_rule: FprRule = "first") -> Iterator[Done]:
+    def run(
+        self, cells: Iterable[Cell], on: Examination, held: Held = NOTHING, fpr_rule: FprRule = "first"
+    ) -> Iterator[Done]:
         import torch
-
-        from macs.training.sources import NOTHING, load_start
 
         ray = connected(self.address, self.local)
         threads = torch.get_num_threads()
         room = slots(ray, threads, self.gpus)
         task = ray.remote(num_cpus=threads, num_gpus=self.gpus, max_retries=TRIES - 1)(train_and_measure)
-        held = self.held or NOTHING
         shipped, terms = ray.put((held, on)), Terms(self.data, fpr_rule, threads, __version__, self.mirror)
         starts: dict[str, Any] = {}  # by hash: networks whose files may be on this machine only
 
@@ -92,7 +86,7 @@ class RayEngine:
                 yield outcome(ray, cell, ended, self.mirror)
 
 
-def train_and_measure(cell: Cell, shipped: tuple["Held", Examination], start: "nn.Module | None", terms: Terms) -> Done:
+def train_and_measure(cell: Cell, shipped: tuple[Held, Examination], start: "nn.Module | None", terms: Terms) -> Done:
     """In a worker: what the serial engine does with one cell."""
     import socket
 

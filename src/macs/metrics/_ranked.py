@@ -140,7 +140,7 @@ def _refuse_labels(ascending_in: Numbers, ascending_out: Numbers) -> None:
 
 
 def _is_binary(ascending: Numbers) -> bool:
-    """Whether the values are two labels, 0 and 1 or -1 and 1, and both occur; a saturated softmax gives only 1."""
+    """Return whether both of two labels, 0 and 1 or -1 and 1, occur; a saturated softmax gives only 1."""
     low, high = ascending[0], ascending[-1]
     return (
         low in (-1, 0)

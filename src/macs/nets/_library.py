@@ -83,7 +83,7 @@ class LibraryNet(Net):
         return state
 
     def with_new_head(self, state: State) -> State | None:
-        """A state whose head is missing, or is for other classes, with our head instead; None if its head fits."""
+        """Return a state with our head instead of one that is missing or for other classes; None if its head fits."""
         ours = self.wrapped.state_dict()
         names = [key for key in ours if key.startswith(f"{self.head_name}.")]
         if any(key in state and state[key].shape[1:] != ours[key].shape[1:] for key in names):

@@ -136,7 +136,7 @@ def _check_published(name: str, config: object) -> None:
 
 
 def library_of(name: str) -> tuple[type[LibraryNet], str] | None:
-    """The adapter of a name such as "timm/resnet50", and the library's name for the model; None for other names."""
+    """Return the adapter of a name such as "timm/resnet50", and the library's own name; None for other names."""
     family, slash, model = name.partition("/")
     if not slash or ":" in name:
         return None

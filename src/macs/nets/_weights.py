@@ -66,7 +66,7 @@ def identity(net: nn.Module) -> str | None:
 
 @cache
 def _code() -> str:
-    """The versions of the libraries, and a hash of our own networks and of what turns pixels into their input."""
+    """Return the libraries' versions, and a hash of our own networks and of what turns pixels into their input."""
     versions = []
     for name in LIBRARIES:
         try:

@@ -53,7 +53,7 @@ class TorchvisionNet(LibraryNet):
 
 
 def _create(model: str, size: int | None, **options: Any) -> Any:
-    """A network as torchvision makes it; a vision transformer is made for this size, since it cannot take others."""
+    """Make a network of torchvision; a vision transformer is made for this size, since it cannot take others."""
     models, _ = _published(model)
     name = model.partition(".")[0]
     if size is not None and name.startswith("vit_"):

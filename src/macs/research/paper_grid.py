@@ -246,7 +246,7 @@ class Only:
 
 
 def rows_of(part: str, scale: PaperScale, only: Only) -> tuple[TableRow, ...]:
-    """The rows of a part: as in the released code if the scale says so, and restricted to those that are wanted."""
+    """Return the rows of a part that are wanted, as in the released code if the scale says so."""
     rows = PARTS[part].rows
     if scale.released:
         rows = tuple(_as_released(row) for row in rows)
@@ -271,7 +271,7 @@ def places(part: PaperPart, scale: PaperScale, only: Only) -> dict[tuple[str, st
 
 
 def trainings(parts: Sequence[str], scale: PaperScale, only: Only, seeds: Sequence[int]) -> list[PaperTraining]:
-    """Every training that the parts need, once, ID set by ID set; each comes after the one that it starts from."""
+    """Return each training that the parts need, ID set by ID set, and after the one that it starts from."""
     needed = dict.fromkeys(training for part in parts for training in _trainings(part, scale, only, seeds))
     if not needed:
         wanted = f"{', '.join(only.ids)} on {', '.join(only.nets)}"

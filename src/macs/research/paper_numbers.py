@@ -159,7 +159,7 @@ def cells(number: int, **keys: str | None) -> list[PrintedNumber]:
 
 
 def cell(number: int, **keys: str | None) -> PrintedNumber:
-    """The only cell of a table that has these keys; keys that have a single value in the table may be left out."""
+    """Return the only cell of a table with these keys; keys that have a single value there may be left out."""
     matches = cells(number, **keys)
     if len(matches) > 1:
         open_keys = " and ".join(key for key in KEYS if len({getattr(c, key) for c in matches}) > 1)

@@ -213,7 +213,7 @@ class Reproduction:
         return self.results[training]
 
     def points(self, id: str, net: str) -> list[Point]:
-        """The curve over margins; raises Lacking if it is incomplete, since nothing may be chosen from such a curve."""
+        """Return the curve over margins; raise if it is incomplete, since nothing may be chosen from such a curve."""
         return [Point(margin, tuple(self._results(MACS, id, net, margin))) for margin in self.setup.scale.margins]
 
     def chosen(self, id: str, net: str, on: ChosenOn) -> float:
@@ -252,7 +252,7 @@ def reproduce(
     unused: Counter[str] = Counter()
     for sets, group in benches(setup, todo, done.missing):
         done.notes[sets.id] = sets.notes()
-        engine.hold(sets.held())
+        held = sets.held()
         titles = {training: f"[{todo.index(training) + 1}/{len(todo)}] {training.name}" for training in group}
         by_name = {training.name: training for training in group}
         # Pretrainings first, since the others start from them, then round after round of the released loop.
@@ -261,7 +261,7 @@ def reproduce(
         waves += [[t for t in later if t.round == number] for number in sorted({t.round for t in later})]
         for wave in waves:
             cells = _cells(sets, wave, done, unused, titles, progress)
-            for cell, result, error in engine.run(cells, sets.examination, fpr_rule):
+            for cell, result, error in engine.run(cells, sets.examination, held, fpr_rule):
                 training = by_name[cell.name]
                 if result is not None:
                     done.results[training] = result
@@ -304,7 +304,7 @@ def _cells(
 def benches(
     setup: Setup, todo: Sequence[PaperTraining], missing: dict[str, str]
 ) -> Iterator[tuple[Bench, list[PaperTraining]]]:
-    """The images and trainings of one ID set after another, so that memory holds one; fills in what is missing."""
+    """Yield the images and trainings of one ID set after another, so that memory holds one; fill in `missing`."""
     for id in dict.fromkeys(training.id for training in todo):
         try:
             sets = bench(setup, id)
@@ -333,7 +333,7 @@ def refuse_gaps(setup: Setup, todo: Sequence[PaperTraining]) -> None:
 
 
 def _reason(error: Exception, cell: Cell) -> str:
-    """One line on what went wrong; unless it is the user's mistake, a log beside the cell holds the traceback."""
+    """Say in one line what went wrong; unless it is the user's mistake, log the traceback beside the cell."""
     if isinstance(error, MacsError):
         return str(error)
     log = cell.folder.path.with_suffix(".log")

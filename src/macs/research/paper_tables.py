@@ -121,7 +121,7 @@ def _by_ood_set(part: str, done: Reproduction) -> Iterator[ComparedNumber]:
 def _entry(
     part: str, done: Reproduction, place: StandIn, row: TableRow, metric: str, ood: str | None, near: str = ""
 ) -> ComparedNumber:
-    """A row's metric: averaged over the OOD sets, on the set that stands for the paper's `ood`, or on a near set."""
+    """Return a row's metric over the OOD sets, on the set that stands for the paper's `ood`, or on a near set."""
     scale = done.setup.scale
     ours = near or (scale.ood[ood] if ood else "")
     section = f"{near} (near)" if near else ours

@@ -71,7 +71,7 @@ class Study:
         return [(record.rank(score), trial) for trial in trials if (record := self.find(trial)) is not None]
 
     def candidates(self, row: Row) -> list[Trial]:
-        """The candidates that are worth a training: a lower rate only after one that was better than the one before."""
+        """Return the candidates worth a training: a lower rate only after one that was better than the one before."""
         rates = row.rates()
         worth = rates[:1]
         for pair in pairwise(rates):
@@ -151,7 +151,7 @@ def sets_from(root: Path | None, checkpoint: Path) -> dict[str, StudySets]:
 
 
 def checkpoints(path: Path) -> dict[str, Path]:
-    """The starting classifiers by network: a file holds that of the first one, a folder may have one for each."""
+    """Return the starting classifiers by network: a file has that of the first, a folder may have one for each."""
     if for_all(path):
         return {plan.NET: path}
     files = {net: checkpoint_of(path, plan.ID, net) for net in (plan.NET, plan.SECOND_NET)}
@@ -336,7 +336,7 @@ def _oe_seconds(study: Study, reference: RowResult | None) -> dict[Machine, floa
 
 
 def _recommended(study: Study, rows: dict[str, RowResult], row: Row, trial: Trial) -> str:
-    """The name of the row that is recommended; a row of its own where its settings are not those chosen for its row."""
+    """Return the name of the recommended row, which is a new one if its settings are not those chosen for its row."""
     if rows[row.name].trial == trial:
         return row.name
     title = f"recommended: {row.title}, learning rate {trial.recipe.lr:g}"

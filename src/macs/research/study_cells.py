@@ -80,7 +80,7 @@ class CellRecord:
         return self.scores[score][where][METRICS.index(metric)]
 
     def rank(self, score: str) -> tuple[float, float]:
-        """What choices are made by; the lowest wins: FPR95 on validation outliers and, for ties, minus the AUROC."""
+        """Return what choices are made by, the lowest first: FPR95 on validation outliers, and for ties minus AUROC."""
         return self.value("fpr95", score, VALIDATION), -self.value("auroc", score, VALIDATION)
 
     def mean(self, metric: str, score: str) -> float:

@@ -53,7 +53,7 @@ class Trial:
         return f"{self.method or 'plain'}-seed{self.seed}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The trial in plain values, without defaults of the recipe, so that later hyper-parameters do not matter."""
+        """Return plain values, without defaults of the recipe, so that later hyper-parameters do not matter."""
         usual, recipe = asdict(Recipe()), asdict(self.recipe)
         changed = {key: value for key, value in recipe.items() if key != "options" and value != usual[key]}
         carried = {"carried": list(self.carried)} if self.carried else {}
@@ -100,7 +100,7 @@ class Row:
         return [self._trial(self.settings, rate) for rate in self.learning_rates[: 1 if self.once else None]]
 
     def candidates(self) -> list[Trial]:
-        """The trials with seed 0 among which the settings may be chosen; the first comes first in the order of work."""
+        """Return the trials with seed 0 that settings are chosen from; the first comes first in the order of work."""
         return self.rates() + [self._trial({**self.settings, **other}, self.learning_rates[0]) for other in self.others]
 
     def _trial(self, settings: TrialSettings, rate: float) -> Trial:

@@ -278,7 +278,7 @@ def agreement(results: StudyResults) -> str:
 
 
 def goal(results: StudyResults) -> ResultTable:
-    """The recommended row beside OE with MSP, OE with its best score, MaCS, and the best of all papers' methods."""
+    """Compare the recommended row with OE by MSP, OE by its best score, MaCS, and the best of papers' methods."""
     choice, reference = results.recommended(), results.rows.get(REFERENCE)
     if choice is None or reference is None:
         return ResultTable(text=TOO_FEW)

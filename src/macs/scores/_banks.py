@@ -8,7 +8,7 @@ SEED = 0
 
 
 def drawn(features: Tensor, count: int) -> Tensor:
-    """The positions of `count` of N features, drawn at random, in ascending order; all of them if there are no more."""
+    """Draw the positions of `count` of N features at random, in ascending order; all if there are no more."""
     if count >= len(features):
         return torch.arange(len(features), device=features.device)
     chosen = np.random.default_rng(SEED).choice(len(features), count, replace=False)

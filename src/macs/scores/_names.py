@@ -13,7 +13,7 @@ ALL = "all"
 
 
 def available() -> list[str]:
-    """Return the names of all single scores."""
+    """The names of all single scores."""
     return score.available()
 
 

@@ -249,7 +249,7 @@ class TrainedNetwork:
         return load_apart(self.spec, self.id, split, root, self.preparation)
 
     def images_to_fit(self, root: str | Path | None = None) -> "ImageSet":
-        """The training images of its ID set; another set without splits is a test set, to which no score is fitted."""
+        """Return the training images of its ID set; raise for another set without splits, which is a test set."""
         if Place(self.id).undivided and not self.divided:
             raise MacsError(f"{self.id} is not divided into train and test; put its images into two such folders.")
         return self.images("train", root)
@@ -259,7 +259,7 @@ class TrainedNetwork:
         return self.images("val", root) if self.divided or "val" in Place(self.id).splits else None
 
     def network(self, classes: int | None = None) -> "nn.Module":
-        """Return the network, on the best device."""
+        """The network, on the best device."""
         from macs import nets
         from macs.core.devices import best_device
         from macs.training.checks import warn_of_normalisation

@@ -80,6 +80,12 @@ class Training:
         for name, value in {**sets, "recipe": recipe}.items():
             object.__setattr__(self, name, value)
 
+    @property
+    def held(self) -> Held:
+        """Its images, as they are prepared for its network, and this network, for whoever has the spec alone."""
+        sets = (self.train, self.outliers, self.validation, self.validation_outliers)
+        return Held.of([images for images in sets if images is not None], [self.net])
+
     @cached_property
     def spec(self) -> TrainingSpec:
         """What a run folder records; it describes the network as it is when this is first read."""

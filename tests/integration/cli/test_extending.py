@@ -107,10 +107,10 @@ FILES = {
         from macs.experiments.cells import SerialEngine
 
         class Listing(SerialEngine):
-            def run(self, cells, on, fpr_rule="first"):
+            def run(self, cells, *more):
                 cells = list(cells)
                 Path("cells.txt").write_text(" ".join(cell.name for cell in cells))
-                return super().run(cells, on, fpr_rule)
+                return super().run(cells, *more)
     """,
     "shrinking": """
         from torch import nn

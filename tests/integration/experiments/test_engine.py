@@ -14,7 +14,6 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.experiments.cells import Cell, Done, Examination, SerialEngine
 from macs.experiments.margins import sweep
-from macs.metrics import FprRule
 from macs.training.recipe import Recipe
 from macs.training.sources import Held, Training
 from tiny import noise, stripes
@@ -32,15 +31,14 @@ def cells(root: Path, train: ImageSet, outliers: ImageSet, *names: str) -> list[
 def test_cells_are_taken_when_there_is_room_and_results_come_one_by_one(
     known: ImageSet, outliers: ImageSet, tmp_path: Path
 ) -> None:
-    engine, taken = SerialEngine(progress=False), []
-    engine.hold(Held.of([known, outliers]))
+    taken = []
 
     def given() -> Iterator[Cell]:
         for cell in cells(tmp_path, known, outliers, "oe", "macs"):
             taken.append(cell.name)
             yield cell
 
-    done = engine.run(given(), SEEN)
+    done = SerialEngine(progress=False).run(given(), SEEN, Held.of([known, outliers]))
     assert taken == []
     first = next(done)
     assert taken == [first.cell.name] == ["oe"] and first.error is None
@@ -55,9 +53,8 @@ def test_a_cell_that_fails_ends_no_other(
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr("macs.methods.oe.OutlierExposure.loss", broken)
-    engine = SerialEngine(progress=False)
-    engine.hold(Held.of([known, outliers]))
-    failed, fine = engine.run(cells(tmp_path, known, outliers, "oe", "macs"), SEEN)
+    both, held = cells(tmp_path, known, outliers, "oe", "macs"), Held.of([known, outliers])
+    failed, fine = SerialEngine(progress=False).run(both, SEEN, held)
     assert failed.result is None and str(failed.error) == "out of memory" and fine.result is not None
     with pytest.raises(RuntimeError, match="out of memory"):
         failed.value()
@@ -82,9 +79,7 @@ def test_a_cell_is_plain_values_from_which_it_can_be_made_again(tmp_path: Path) 
     seen = Examination(macs.data.load("digits", "val", size=16), noise(40, seed=6))
     results = []
     for each, held in ((cell, Held.of([train, outliers], [net])), (other, Held())):
-        engine = SerialEngine(progress=False)
-        engine.hold(held)
-        (done,) = engine.run([each], seen)
+        (done,) = SerialEngine(progress=False).run([each], seen, held)
         results.append(done.value())
     assert results[0].weights == results[1].weights and results[0].validation == results[1].validation
     record = json.loads((tmp_path / f"b/oe/{cell.key}.json").read_text())
@@ -93,8 +88,8 @@ def test_a_cell_is_plain_values_from_which_it_can_be_made_again(tmp_path: Path) 
 
 def test_a_sweep_takes_any_engine(known: ImageSet, outliers: ImageSet, tmp_path: Path) -> None:
     class Backwards(SerialEngine):
-        def run(self, cells: Iterable[Cell], on: Examination, fpr_rule: FprRule = "first") -> Iterator[Done]:
-            yield from super().run(reversed(list(cells)), on, fpr_rule)
+        def run(self, cells: Iterable[Cell], *more: Any) -> Iterator[Done]:
+            yield from super().run(reversed(list(cells)), *more)
 
     start = nets.build("wrn-10-1", classes=3)
     validation = (SEEN.val, SEEN.val_outliers)

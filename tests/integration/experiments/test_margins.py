@@ -163,6 +163,15 @@ def test_margins_on_energies_are_swept_in_their_own_units(
         sweep(start, known, outliers, margins=(0.0,), **options)
 
 
+def test_images_in_memory_are_prepared_as_the_network_declares(
+    known: ImageSet, outliers: ImageSet, tmp_path: Path
+) -> None:
+    net = nets.build("wrn-10-1", classes=3, preparation=nets.Preparation(24))
+    sweep(net, known, outliers, validation=HELD, run=tmp_path, margins=(0, 0.5), recipe=RECIPE, progress=False)
+    specs = [TrainingSpec.from_toml(file) for file in sorted(tmp_path.glob("*/*/recipe.toml"))]
+    assert len(specs) == 2 and {spec.train.fingerprint for spec in specs} == {known.resized(24).spec.fingerprint}
+
+
 def test_each_margin_keeps_its_best_epoch_on_the_held_out_images(
     start: torch.nn.Module, known: ImageSet, outliers: ImageSet, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -184,11 +185,10 @@ def test_results_behind_a_url_though_a_worker_is_killed(
 def test_a_cell_that_fails_ends_no_other_and_names_its_machine(
     ray: Any, one_thread: None, known: ImageSet, outliers: ImageSet, tmp_path: Path
 ) -> None:
-    engine = RayEngine(progress=False)
-    engine.hold(Held.of([known, outliers]))
+    held = Held.of([known, outliers])
     fine, wrong = cell_of(tmp_path, known, outliers), cell_of(tmp_path, known, outliers, "macs")
     (tmp_path / "macs").write_text("a file where the cell wants a folder")
-    done = {each.cell.name: each for each in engine.run([wrong, fine], SEEN)}
+    done = {each.cell.name: each for each in RayEngine(progress=False).run([wrong, fine], SEEN, held)}
     assert done["oe"].value().validation.accuracy is not None
     assert done["macs"].result is None and "machine" in str(done["macs"].error)
 
@@ -223,9 +223,7 @@ def test_a_task_does_what_the_serial_engine_does(known: ImageSet, outliers: Imag
     held = Held.of([known, outliers])
     terms = Terms(None, "first", torch.get_num_threads(), __version__)
     done = train_and_measure(cell_of(tmp_path / "a", known, outliers), (held, SEEN), None, terms)
-    engine = SerialEngine(progress=False)
-    engine.hold(held)
-    (expected,) = engine.run([cell_of(tmp_path / "b", known, outliers)], SEEN)
+    (expected,) = SerialEngine(progress=False).run([cell_of(tmp_path / "b", known, outliers)], SEEN, held)
     assert done.value().weights == expected.value().weights
     assert done.value().validation == expected.value().validation
     failed = train_and_measure(cell_of(tmp_path / "c", known, outliers), (Held(), SEEN), None, terms)
@@ -236,10 +234,11 @@ def test_a_task_works_in_a_copy_of_what_is_behind_a_url(known: ImageSet, outlier
     net = training.starting_net("wrn-10-1", classes=3)
     nets.save(net, tmp_path / "driver/start/net.safetensors", class_names=known.classes)
     start = nets.load(tmp_path / "driver/start/net.safetensors", "wrn-10-1", 3)
-    cell = Cell(tmp_path / "driver/cells", "oe", Training(start, known, outliers, methods.build("oe"), RECIPE).spec)
+    trained = Training(start, known, outliers, methods.build("oe"), RECIPE)
+    cell = Cell(tmp_path / "driver/cells", "oe", trained.spec)
     store = tmp_path / "store"
     terms = Terms(None, "first", 1, __version__, Mirror(f"file://{store}", tmp_path / "driver"))
-    held = Held.of([known, outliers])
+    held = replace(trained.held, nets={})
     (tmp_path / "driver/start/net.safetensors").unlink()  # it is not on the worker's machine
 
     done = train_and_measure(cell, (held, SEEN), start, terms)

@@ -25,7 +25,7 @@ from elsewhere import start_training
 from macs import nets
 from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet
-from macs.training.recipe import PRETRAINING
+from macs.training.recipe import FROM_LIBRARY, PRETRAINING
 from macs.training.runs import RunFolder
 from macs.training.spec import METHODS
 from short_training import SHORT, TwoLayers, same, small_net, weights
@@ -80,6 +80,15 @@ def test_every_method_trains_and_its_seed_decides_every_bit(
     assert same(results[0], results[1])
     assert not same(results[0], results[2])
     assert not same(results[0], weights(start))
+
+
+def test_without_a_recipe_a_librarys_network_gets_the_defaults_of_its_kind(known: ImageSet, outliers: ImageSet) -> None:
+    head = nn.Linear(48, 3)
+    wrapped = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), head)
+    net = nets.LibraryNet("library/small", 3, wrapped, head, nets.Preparation(16))
+    few = known.split(32)[0]
+    assert len(macs.finetune(net, few, outliers, progress=False)) == FROM_LIBRARY.epochs == 5
+    assert len(macs.finetune(TwoLayers(), few, outliers, progress=False)) == macs.Recipe().epochs == 10
 
 
 def test_the_callers_random_numbers_are_left_alone(known: ImageSet, outliers: ImageSet) -> None:
