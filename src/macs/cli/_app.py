@@ -44,6 +44,11 @@ app.register_install_completion_command()
 
 COMMANDS = {  # in the order in which a user needs them; a command's file is imported when the command is called
     "Start": {
+        "quickstart": (
+            "quickstart:quickstart",
+            "From a folder of photographs, one folder per class, to a calibrated detector, its report and the next "
+            "commands.",
+        ),
         "demo": ("demo:demo", "Show the paper's idea on embedded images: no download, a minute on two cores."),
         "doctor": (
             "doctor:doctor",
@@ -56,7 +61,7 @@ COMMANDS = {  # in the order in which a user needs them; a command's file is imp
     "Train": {
         "pretrain": (
             "train:pretrain",
-            "Train a classifier from scratch, without outliers: the starting point of every method, and the baseline MSP.",
+            "Train a classifier from scratch, without outliers: where every method starts, and the baseline MSP.",
         ),
         "finetune": ("train:finetune", "Fine-tune a classifier with its own images and auxiliary outliers."),
         "sweep": (
@@ -91,6 +96,10 @@ COMMANDS = {  # in the order in which a user needs them; a command's file is imp
         "serve": (
             "serve:serve",
             "Put a detector behind an HTTP address, without torch: verdicts, metrics, and a page for people.",
+        ),
+        "push": (
+            "push:push",
+            "Publish a detector on the Hugging Face hub, with a model card; others then use it as hf://org/name.",
         ),
     },
     "Paper": {

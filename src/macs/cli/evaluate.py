@@ -1,5 +1,6 @@
 """`macs evaluate`."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -83,8 +84,8 @@ def evaluate(
         Measure on the sets of a public benchmark instead, by its own protocol, with --data as the folder of its lists
         and pictures: openood-cifar10, openood-cifar100, openood-imagenet200, openood-imagenet (docs/data.md).
     detector
-        File from `macs calibrate` or `macs export`, instead of a network. If its network or score are your own, name
-        them with --net and --score as module:Class.
+        File from `macs calibrate` or `macs export`, or hf://org/name, instead of a network. If its network or score are
+        your own, name them with --net and --score as module:Class.
     net
         Network of the checkpoint.
     checkpoint
@@ -147,6 +148,7 @@ def evaluate(
             evaluation = open_detector().evaluate(test, sets, **asdict(protocol))
         value = {"net": metadata.net, "detector": str(detector), **evaluation.as_dict()}
         show(evaluation.table(metrics), value, json)
+        _draw(evaluation, json)
         return
     refuse_without_detector(provider)
     hardware.use()
@@ -198,6 +200,14 @@ def evaluate(
         result = ranking.evaluations[0] if len(scorers) == 1 else ranking
     value = {"net": trained.net, "checkpoint": str(trained.checkpoint), **result.as_dict()}
     show(result.table(metrics), value, json)
+    _draw(result, json)
+
+
+def _draw(result: object, json: bool) -> None:
+    """On a terminal, draw where the confidences of known and unknown images lie."""
+    histogram = getattr(result, "histogram", None)
+    if histogram is not None and not json and sys.stdout.isatty():
+        show(str(histogram), {}, as_json=False)
 
 
 def _public(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from macs import nets, scores
+from macs.core import html
 from macs.core.devices import device_of, explained
 from macs.core.errors import MacsError, first_line
 from macs.data import ImageSet
@@ -24,6 +25,7 @@ from macs.detector.base import Ask, BaseDetector, Images
 from macs.detector.calibration import Calibration, share_to_keep
 from macs.detector.metadata import wrong_names
 from macs.detector.p_values import PValues
+from macs.detector.publishing import OnTheHub
 from macs.detector.score_selection import Choice, candidate_names, choose
 from macs.detector.scored import Auto, Fitting, ScoredDetector
 from macs.evaluation.softmax import ScaledSoftmax
@@ -43,7 +45,7 @@ HELD_OUT = "held-out images"
 
 
 @dataclass(eq=False, init=False, repr=False)
-class Detector(BaseDetector, ScoredDetector[ImageSet]):
+class Detector(OnTheHub, BaseDetector, ScoredDetector[ImageSet]):
     """A classifier, a score and a threshold, which together decide whether an image is ID or OOD.
 
     `fit` and `calibrate` change the detector and return it, as in scikit-learn; if they fail, it stays as it was.
@@ -109,6 +111,27 @@ class Detector(BaseDetector, ScoredDetector[ImageSet]):
         record = self.calibration
         state = f"keeps {record.keep:.4g} of {record.data}" if record else "not calibrated"
         return f"<Detector {nets.name_of(self.net)}, {self.score!r}, {state}>"
+
+    def _repr_html_(self) -> str:
+        """What the detector is and what it promises, as a notebook shows it."""
+        record = self.calibration
+        facts: list[tuple[str, str]] = [
+            ("network", nets.name_of(self.net)),
+            ("score", repr(self.score)),
+            ("classes", f"{len(self.classes)}: {few(self.classes)}" if self.classes else "of the calibration images"),
+        ]
+        if record is None:
+            return html.table([], [*facts, ("threshold", "none yet: call .calibrate(images)")], "Detector")
+        first = record.thresholds[0]
+        tau = "one per predicted class" if record.per_class else f"{first.value:.6g}"
+        facts += [
+            ("images", self.preparation.describe()),
+            ("calibrated on", f"{record.images:,} images of {record.data}"),
+            ("threshold", tau),
+            ("promise", f"keeps a new known image with a probability of at least {record.keep:.4g}"),
+            *(("check", str(check)) for check in record.checks),
+        ]
+        return html.table([], facts, "Detector")
 
     def to(self, device: torch.device | str) -> Self:
         """Move network and score to a device, in place as torch does, and return the detector."""
@@ -420,7 +443,7 @@ class Detector(BaseDetector, ScoredDetector[ImageSet]):
         Parameters
         ----------
         path
-            The file.
+            The file, or its address on the Hugging Face hub, hf://org/name.
         net, score
             A network or a score of your own, as an object or as "module:Class", if the file holds one.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from macs.core.errors import MacsError
 from macs.data.compatibility import few
+from macs.detector.hub import local_file
 from macs.detector.metadata import DetectorMetadata
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Inspection:
 
 def inspect(path: str | Path) -> Inspection:
     """Read a file of `macs calibrate` or `macs export`; an error if it is damaged, changed or of a newer version."""
-    path = Path(path)
+    path = local_file(path)
     if path.suffix not in KINDS:
         raise MacsError(
             f"{path} is not a detector file, which ends in .safetensors (macs calibrate) or .onnx (macs export)."

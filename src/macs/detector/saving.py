@@ -24,6 +24,7 @@ from macs.core.files import input_file, output_file, reason, write_atomically
 from macs.core.headers import label_text, read_header
 from macs.core.settings import Span
 from macs.core.version import __version__
+from macs.detector.hub import PYTORCH, local_file
 from macs.detector.metadata import FORMAT, OF_ROWS, VERSION, DetectorMetadata, recognise
 from macs.detector.p_values import PValues
 
@@ -314,7 +315,7 @@ def _refuse_infinite(tensors: "dict[str, Tensor]", path: str | Path, sentence: s
 
 def read(path: str | Path) -> DetectorFile:
     """Read a detector file once; raise if it is damaged or was changed since it was written."""
-    path = input_file(path, "detector", "make one with: macs calibrate")
+    path = input_file(local_file(path, [PYTORCH]), "detector", "make one with: macs calibrate")
     try:
         size = path.stat().st_size
         with path.open("rb") as file:

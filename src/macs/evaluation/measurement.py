@@ -18,6 +18,7 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.imageset import require_images, require_sets
 from macs.data.spec import same_pixels
+from macs.evaluation.histogram import Histogram
 from macs.evaluation.protocol import Protocol, drawn_accuracies, drawn_metrics
 from macs.evaluation.results import Evaluation, SetResult
 from macs.metrics import Reliability, ood_metrics, risk_coverage
@@ -70,4 +71,5 @@ def measure(
         ],
         selective=risk_coverage(correct, conf_in),
         reliability=reliability,
+        histogram=Histogram.of(id, conf_in, conf_out),
     )

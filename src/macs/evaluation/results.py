@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from macs import metrics
+from macs.core import html
+from macs.evaluation.histogram import Histogram
 from macs.evaluation.protocol import Protocol
 from macs.metrics import OODMetrics, Reliability, RiskCoverage, mean_and_error
 
@@ -56,6 +58,7 @@ class Evaluation(Printable):
     sets: list[SetResult]
     selective: RiskCoverage | None = field(default=None, compare=False)  # of the predictions on the ID test images
     reliability: Reliability | None = field(default=None, compare=False)  # of their class probabilities
+    histogram: Histogram | None = field(default=None, compare=False)  # of the confidences, which it does not hold
 
     @property
     def drawn(self) -> int:
@@ -102,6 +105,19 @@ class Evaluation(Printable):
         kept = {f"{share:g}": self.selective.accuracy_at(share) for share in COVERAGES}
         curve = self.selective.at(CURVE)
         return {"aurc": self.selective.aurc, "accuracy_at_coverage": kept, "curve": curve}
+
+    def _repr_html_(self) -> str:
+        """The metrics on all images, one row per OOD set, as a notebook shows them."""
+        columns = metrics.shown()
+        rows = [
+            (result.name, f"{result.images:,}", *(f"{100 * result.full[metric.name]:.2f}" for metric in columns))
+            for result in self.sets
+        ]
+        if len(rows) > 1:
+            rows.append(("mean", "", *(f"{100 * self.mean(metric.name):.2f}" for metric in columns)))
+        caption = f"{self.id} ({self.images:,} images) against unknown images, by {self.score}, in percent"
+        note = f"ID accuracy {100 * self.accuracy:.2f}. One trained network; another training seed gives other numbers."
+        return html.table(["", "images", *(f"{m.label} {m.arrow}" for m in columns)], rows, caption, note)
 
     def table(self, metrics: Sequence[str] | None = None) -> "RenderableType":
         """Both protocols as tables of these metrics, or of the default ones."""

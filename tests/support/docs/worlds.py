@@ -84,6 +84,15 @@ def a_detector(folder: Path) -> None:
     detector.export(folder / "detector.onnx")
 
 
+def a_detector_of_photographs(folder: Path) -> None:
+    """A detector file, photographs of its classes, and unknown ones."""
+    torch.manual_seed(0)
+    detector = macs.Detector(macs.nets.build("wrn-10-1", classes=2)).calibrate(two_classes(40, 1))
+    detector.save(folder / "detector.safetensors")
+    save(two_classes(16, 3), folder / "photos/test")
+    save(noise(8, 6), folder / "unknown")
+
+
 def digits(folder: Path) -> None:
     """Photographs of digits, scans and others for the detector of docs/detector.md."""
     for index in range(16):
@@ -243,6 +252,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "deploy.md": (a_detector,),
     "detector.md": (digits,),
     "features.md": (rows,),
+    "hub.md": (a_detector_of_photographs,),
     "hugging-face.md": (photographs, of_hugging_face),
     "methods.md": (classifier,),
     "openood.md": (of_openood,),
