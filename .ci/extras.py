@@ -142,6 +142,12 @@ def hf(files: Path) -> None:
     datasets(files)
 
 
+def hub(files: Path) -> None:
+    code = f"import macs; macs.Detector.load({str(files / 'one.safetensors')!r}).save_pretrained('published')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert json.loads(macs("inspect", "published", "--json"))["calibration"]
+
+
 def stores(files: Path) -> None:
     url = (files / "test").as_uri()
     rows = macs("predict", f"{url}/", "--detector", files / "one.safetensors", "--format", "csv")

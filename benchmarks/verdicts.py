@@ -1,8 +1,9 @@
 """Every score that a detector can hold: what `macs.Runtime` says of real images beside what PyTorch says.
 
-python benchmarks/verdicts.py DATA CHECKPOINT     a WRN-40-2 for CIFAR-10; about a quarter of an hour on one core
+python benchmarks/verdicts.py DATA CHECKPOINT [SCORE ...]    for CIFAR-10; about a minute per score on one core
 
-Each detector is fitted, calibrated, saved, loaded again and exported, and both judge 2,000 images of five sets.
+Each detector is fitted, calibrated, saved, loaded again and exported, and all judge 2,000 images of five sets. The same
+is exported in 8 bits, which is another network with another threshold, so that some of its answers differ.
 """
 
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from macs import data, nets
+from macs.core.cache import keeping
 from macs.data import ImageSet
 from macs.detector import Detector, Verdicts
 from macs.detector.runtime import Runtime
@@ -19,7 +21,7 @@ from macs.detector.score_selection import candidate_names
 from macs.scores import get, know
 
 OOD = ("svhn", "textures", "places365", "cifar100")
-OOD_IMAGES, FIT_IMAGES = 250, 2000
+OOD_IMAGES, FIT_IMAGES, INT8_IMAGES = 250, 2000, 500
 NEAR = 1e-4  # of a confidence, or of their spread where a confidence is near 0
 
 
@@ -37,11 +39,16 @@ def compared(name: str, detector: Detector, ours: Verdicts, theirs: Verdicts) ->
     )
 
 
-def main(root: Path, checkpoint: Path) -> None:
+def differing(ours: Verdicts, theirs: Verdicts) -> str:
+    return f"{np.sum(ours.index != theirs.index)} labels and {np.sum(ours.is_ood != theirs.is_ood)} verdicts"
+
+
+def main(root: Path, checkpoint: Path, names: list[str]) -> None:
     net = nets.load(checkpoint, "wrn-40-2", classes=10)
     test = data.load("cifar10", "test", root=root)
     order = np.random.default_rng(0).permutation(len(test))
     calibration, held_out, known = order[:500], order[1500:2000], order[2000:3000]
+    for_int8 = test.subset(order[3000 : 3000 + INT8_IMAGES])
     unknown = [data.load(name, "test", root=root) for name in OOD]
     random = np.random.default_rng(1)
     pixels = [images.pixels[np.sort(random.permutation(len(images))[:OOD_IMAGES])] for images in unknown]
@@ -50,15 +57,22 @@ def main(root: Path, checkpoint: Path) -> None:
         net, data.load("cifar10", "train", root=root), test.subset(held_out), limit=FIT_IMAGES, precision="float32"
     )
     with tempfile.TemporaryDirectory() as folder:
-        file, exported = Path(folder) / "detector.safetensors", Path(folder) / "detector.onnx"
-        for name in candidate_names():
+        file, exported, small = (Path(folder) / name for name in ("d.safetensors", "d.onnx", "int8.onnx"))
+        for name in names or candidate_names():
             score = get(name)
             fitted = Detector(net, score if score.fitted else score.fit(fitting)).calibrate(test.subset(calibration))
             fitted.save(file)
             loaded = Detector.load(file)
             loaded.export(exported)
-            print(compared(name, loaded, loaded.predict(mixed), Runtime(exported).predict(mixed)), flush=True)
+            loaded.export_int8(small, for_int8, max_drop=100)
+            before, ours = fitted.predict(mixed), loaded.predict(mixed)
+            print(
+                f"{compared(name, loaded, ours, Runtime(exported).predict(mixed))}; loaded again: other "
+                f"{differing(before, ours)}; in 8 bits: other {differing(ours, Runtime(small).predict(mixed))}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    with keeping(True):
+        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy, linear, normalize
 
 from macs import losses, nets, scores
 from macs.data import ImageSet
 from macs.inference import Outputs, inference
-from macs.metrics import ood_metrics
+from macs.metrics import fit_temperature, ood_metrics
 from macs.scores import Known
 from tiny import noise, stripes
 
@@ -151,6 +151,33 @@ def test_scores_of_the_predicted_class_are_the_negative_of_theirs(name: str, sur
     peer = getattr(theirs, kind)(None, head_of(sure), **settings).fit_features(sure.features, sure.labels)
     ours = Outputs(linear(asked.features, sure.weight, sure.bias), asked.features)
     assert_same(scores.get(name).fit(sure).confidence(ours), -peer.predict_features(asked.features), 1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:NNGuide")  # random energies are also negative
+def test_nnguide_with_a_bank_of_all_images_is_the_negative_of_theirs(sure: Known, asked: Outputs) -> None:
+    peer = theirs.NNGuide(None, head_of(sure), k=10).fit_features(sure.features, sure.labels)
+    ours = Outputs(linear(asked.features, sure.weight, sure.bias), asked.features)
+    found = scores.get("nnguide", k=10, bank=0).fit(sure).confidence(ours)
+    assert_same(found, -peer.predict_features(asked.features), 1e-4)
+
+
+def test_mcm_is_the_negative_of_theirs(sure: Known, asked: Outputs) -> None:
+    """Theirs takes cosines itself, ours as logits, as they come from a zero-shot network."""
+    if not hasattr(theirs, "MCM"):
+        pytest.skip("this pytorch-ood has no MCM")
+    cosines = normalize(asked.features) @ normalize(sure.weight).T
+    for temperature in (1.0, 0.01):
+        expected = -theirs.MCM(None, sure.weight, temperature).predict_features(asked.features)
+        assert_same(scores.get("mcm", temperature=temperature).confidence(Outputs(cosines)), expected)
+
+
+def test_no_temperature_of_theirs_is_better(sure: Known) -> None:
+    """Theirs stops after 50 steps, not always at the optimum."""
+    labels = sure.labels.roll(1).where(torch.arange(len(sure.labels)) % 7 == 0, sure.labels)  # a seventh is wrong
+    peer = theirs.TemperatureScaling(None).fit_logits(sure.logits, labels)
+    found = fit_temperature(sure.logits, labels)
+    losses_of = [cross_entropy(sure.logits.double() / t, labels).item() for t in (found, peer.t.item())]
+    assert losses_of[0] <= losses_of[1] + 1e-9
 
 
 def test_odin_steps_the_same_way(net: nn.Module) -> None:

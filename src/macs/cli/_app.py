@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter, Token
+from cyclopts.command_spec import CommandSpec
 
 from macs.core.console import Terminal
 from macs.core.settings import Span, shown
@@ -43,6 +44,11 @@ app.register_install_completion_command()
 
 COMMANDS = {  # in the order in which a user needs them; a command's file is imported when the command is called
     "Start": {
+        "quickstart": (
+            "quickstart:quickstart",
+            "From a folder of photographs, one folder per class, to a calibrated detector, its report and the next "
+            "commands.",
+        ),
         "demo": ("demo:demo", "Show the paper's idea on embedded images: no download, a minute on two cores."),
         "doctor": (
             "doctor:doctor",
@@ -55,7 +61,7 @@ COMMANDS = {  # in the order in which a user needs them; a command's file is imp
     "Train": {
         "pretrain": (
             "train:pretrain",
-            "Train a plain classifier from scratch: the starting point of every method, and the baseline MSP.",
+            "Train a classifier from scratch, without outliers: where every method starts, and the baseline MSP.",
         ),
         "finetune": ("train:finetune", "Fine-tune a classifier with its own images and auxiliary outliers."),
         "sweep": (
@@ -91,6 +97,10 @@ COMMANDS = {  # in the order in which a user needs them; a command's file is imp
             "serve:serve",
             "Put a detector behind an HTTP address, without torch: verdicts, metrics, and a page for people.",
         ),
+        "push": (
+            "push:push",
+            "Publish a detector on the Hugging Face hub, with a model card; others then use it as hf://org/name.",
+        ),
     },
     "Paper": {
         "reproduce": (
@@ -101,10 +111,20 @@ COMMANDS = {  # in the order in which a user needs them; a command's file is imp
 }
 OPTIONS = ("--help", "--version", "--install-completion")
 
+
+class Command(CommandSpec):
+    """A command whose file is imported when it is called; from then on its docstring is its help."""
+
+    def resolve(self, parent_app: App) -> App:
+        self.help = None
+        return super().resolve(parent_app)
+
+
 for _order, (_title, _commands) in enumerate(COMMANDS.items()):
     _group = Group(_title, sort_key=_order)
     for _place, (_name, (_path, _summary)) in enumerate(_commands.items()):
-        app.command(f"macs.cli.{_path}", name=_name, help=_summary, group=_group, sort_key=_place)
+        # app.command(path) would keep the summary as the command's whole help.
+        app._commands[_name] = Command(f"macs.cli.{_path}", _name, help=_summary, group=_group, sort_key=_place)
 _group = Group("Options", sort_key=len(COMMANDS))
 for _place, _name in enumerate(OPTIONS):
     app[_name].group, app[_name].sort_key = (_group,), _place

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from macs.cli._app import Hardware
 from macs.core.errors import MacsError
+from macs.detector.hub import local_file
 
 if TYPE_CHECKING:
     from macs.data import ImageSet
@@ -35,6 +36,7 @@ def detector_file(
     The second value is a function that gives the detector, for which it may have to import torch.
     """
     hardware.prepare()
+    path = local_file(path)
     if path.suffix == ".onnx":
         from macs.detector.runtime import open_onnx
 

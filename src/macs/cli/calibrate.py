@@ -97,14 +97,15 @@ def calibrate(
         For --score auto: the time that a score may take per image, in microseconds, beyond the network's own pass, as
         measured on this machine; scores that take longer are no candidates [default: no limit].
     net
-        Network of the checkpoint.
+        Network of the checkpoint; clip/NAME needs none.
     checkpoint
         Weights: ours, or the public OE, energy_ood, margin_ood and OpenOOD files.
     normalisation
         How the checkpoint's inputs were normalised, if the file does not say so: oe, openood-cifar10,
         openood-cifar100, kuangliu, imagenet, half, none [default: oe].
     classes
-        Names of the classes, for images that are not in class folders.
+        Names of the classes, for images that are not in class folders; for a zero-shot network (--net clip/NAME) the
+        words that describe them, such as "cat, dog".
     size
         Edge of the square images, in pixels [default: that of the run or the checkpoint, else 32].
     """
@@ -171,9 +172,13 @@ def calibrate(
     if held_out:
         name = calibration.score if choice is None else score
         lines.append(f"{held_out:,} {calibration.unit} were held out for {name}; they take no part in the calibration.")
+    temperature = getattr(detector, "temperature", None)  # a detector of rows has none
+    if temperature is not None:
+        lines.append(f"Class probabilities get the temperature {temperature:.4g}, which changes no verdict.")
     value = {
         "detector": str(out),
         **calibration.as_dict(),
+        "temperature": temperature,
         "held_out": held_out,
         "choice": None if choice is None else choice.as_dict(),
     }

@@ -1,8 +1,9 @@
 """`macs evaluate`."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from macs.cli._app import (
     ANY_HARDWARE,
@@ -30,6 +31,8 @@ from macs.core.errors import MacsError
 if TYPE_CHECKING:
     from macs.data import ImageSet
     from macs.evaluation import Evaluation, Ranking
+    from macs.evaluation.benchmarks import Benchmark
+    from macs.training.runs import TrainedNetwork
     from macs.training.spec import TrainingSpec
 
 FIT_IMAGES = 10_000
@@ -57,6 +60,7 @@ def evaluate(
     fpr_rule: FprRuleOption = "first",
     precision: Literal["auto", "bf16", "float32"] = "auto",
     provider: Provider = None,
+    export_csv: Path | None = None,
     no_cache: NoCache = False,
     hardware: HardwareOptions = ANY_HARDWARE,
     data: Data = None,
@@ -80,8 +84,8 @@ def evaluate(
         Measure on the sets of a public benchmark instead, by its own protocol, with --data as the folder of its lists
         and pictures: openood-cifar10, openood-cifar100, openood-imagenet200, openood-imagenet (docs/data.md).
     detector
-        File from `macs calibrate` or `macs export`, instead of a network. If its network or score are your own, name
-        them with --net and --score as module:Class.
+        File from `macs calibrate` or `macs export`, or hf://org/name, instead of a network. If its network or score are
+        your own, name them with --net and --score as module:Class.
     net
         Network of the checkpoint.
     checkpoint
@@ -113,6 +117,9 @@ def evaluate(
     precision
         Arithmetic of the network; auto takes bf16 where the hardware multiplies it faster. A detector
         always computes in float32, or in int8 if it was exported so.
+    export_csv
+        With --benchmark, also write a row per score in the columns of OpenOOD's leaderboard to this file (.csv). Its
+        values are means over three trainings; these are of one.
     """
     from macs.data import load
     from macs.evaluation import benchmarks
@@ -122,11 +129,7 @@ def evaluate(
     protocol = Protocol(trials, share, seed, fpr_rule)
     shown(metrics)
     check_fit_images(fit_images)
-    public = None if benchmark is None else benchmarks.get(benchmark)
-    if public is not None and (ood or id is not None):
-        raise MacsError(f"The benchmark {public.name} has its own sets; leave out --ood and --id.")
-    if public is None and not ood:
-        raise MacsError("Name OOD test sets with --ood, or a public benchmark with --benchmark.")
+    public = _public(benchmark, ood, id, export_csv)
     if detector is not None:
         if benchmark is not None:
             raise MacsError("--benchmark measures a network; for a detector, name the sets with --id and --ood.")
@@ -146,6 +149,7 @@ def evaluate(
             evaluation = open_detector().evaluate(test, sets, **asdict(protocol))
         value = {"net": metadata.net, "detector": str(detector), **evaluation.as_dict()}
         show(evaluation.table(metrics), value, json)
+        _draw(evaluation, json)
         return
     refuse_without_detector(provider)
     hardware.use()
@@ -189,11 +193,40 @@ def evaluate(
             precision=precision,
         )
     if public is not None:
-        result: benchmarks.BenchmarkResult | Evaluation | Ranking = benchmarks.BenchmarkResult(public, ranking)
+        compared = benchmarks.BenchmarkResult(public, ranking)
+        if export_csv is not None:
+            compared.write_csv(export_csv, **_described(trained))
+        result: benchmarks.BenchmarkResult | Evaluation | Ranking = compared
     else:
         result = ranking.evaluations[0] if len(scorers) == 1 else ranking
     value = {"net": trained.net, "checkpoint": str(trained.checkpoint), **result.as_dict()}
     show(result.table(metrics), value, json)
+    _draw(result, json)
+
+
+def _draw(result: object, json: bool) -> None:
+    """On a terminal, draw where the confidences of known and unknown images lie."""
+    histogram = getattr(result, "histogram", None)
+    if histogram is not None and not json and sys.stdout.isatty():
+        show(str(histogram), {}, as_json=False)
+
+
+def _public(
+    benchmark: str | None, ood: list[str] | None, id: str | None, export_csv: Path | None
+) -> "Benchmark | None":
+    """Return the public benchmark that is asked for, if one is; raise if what is asked for contradicts itself."""
+    from macs.evaluation import benchmarks
+
+    public = None if benchmark is None else benchmarks.get(benchmark)
+    if public is not None and (ood or id is not None):
+        raise MacsError(f"The benchmark {public.name} has its own sets; leave out --ood and --id.")
+    if public is None and not ood:
+        raise MacsError("Name OOD test sets with --ood, or a public benchmark with --benchmark.")
+    if export_csv is not None:
+        if public is None:
+            raise MacsError("--export-csv writes the columns of a public benchmark; name one with --benchmark.")
+        benchmarks.csv_path(export_csv)
+    return public
 
 
 def _familiar(sets: "dict[str, ImageSet]", spec: "TrainingSpec | None") -> set[str]:
@@ -201,3 +234,17 @@ def _familiar(sets: "dict[str, ImageSet]", spec: "TrainingSpec | None") -> set[s
     from macs.data.compatibility import warn_of_trained_outliers
 
     return set() if spec is None or spec.outliers is None else warn_of_trained_outliers(sets, spec.outliers)
+
+
+def _described(trained: "TrainedNetwork") -> dict[str, Any]:
+    """Return what the leaderboard's columns say of a network; without a run, that it was trained with cross-entropy."""
+    spec = trained.spec
+    if spec is None:
+        return {"training": "CrossEntropy", "arch": trained.net}
+    epochs = spec.recipe.epochs
+    return {
+        "training": "CrossEntropy" if spec.method == "msp" else spec.method,
+        "arch": trained.net,
+        "outliers": spec.outliers is not None,
+        "description": f"{epochs} epoch{'s' * (epochs != 1)}, seed {spec.recipe.seed}",
+    }

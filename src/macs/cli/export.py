@@ -36,7 +36,7 @@ def export(
     Parameters
     ----------
     detector
-        File from `macs calibrate`.
+        File from `macs calibrate`, or hf://org/name.
     out
         File to write, ending in .onnx.
     int8

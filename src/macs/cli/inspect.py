@@ -17,7 +17,7 @@ def inspect(file: Path, /, *, json: Json = False) -> None:
     Parameters
     ----------
     file
-        File from `macs calibrate` (.safetensors) or `macs export` (.onnx).
+        File from `macs calibrate` (.safetensors) or `macs export` (.onnx), or hf://org/name.
     """
     from macs.detector import inspection
 

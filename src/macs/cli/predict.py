@@ -49,7 +49,8 @@ def predict(
         shards (.tar), Parquet files of encoded images, or URLs of any of these but .npy, in a store that fsspec knows.
         For a detector of features or logits: .npz, .npy, .parquet or .csv files (docs/features.md).
     detector
-        File from `macs calibrate`, or from `macs export`; the latter runs without torch.
+        File from `macs calibrate`, or from `macs export`; the latter runs without torch. From the Hugging Face hub:
+        hf://org/name, hf://org/name@COMMIT, or hf://org/name/detector.onnx.
     out
         File for the results; its suffix gives the format: .csv, .jsonl, .parquet or .txt. With --engine ray, a folder
         or a URL, for one Parquet file per 500 images.

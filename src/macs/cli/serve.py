@@ -11,6 +11,7 @@ from macs.cli._detectors import Provider
 from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.settings import Span
+from macs.detector.hub import ONNX, PYTORCH, local_file
 from macs.serve.settings import DEFAULT, ServeSettings
 
 PACKAGES = ("fastapi", "uvicorn", "httptools", "python_multipart", "prometheus_client", "onnxruntime")
@@ -43,8 +44,8 @@ def serve(
     Parameters
     ----------
     detector
-        File from `macs export`, or from `macs calibrate`, which is exported first. When it changes, or on SIGHUP, it
-        is loaded again while requests go on; a broken one changes nothing.
+        File from `macs export`, or from `macs calibrate`, which is exported first, or hf://org/name. When it changes,
+        or on SIGHUP, it is loaded again while requests go on; a broken one changes nothing.
     host
         Address to listen at; 0.0.0.0 for all of this machine's.
     port
@@ -81,7 +82,7 @@ def serve(
     bound = bind(host, port)
     write_log()
     application = create_app(
-        detector,
+        local_file(detector, [ONNX, PYTORCH]),
         settings=settings,
         api_key=key,
         host_names=host_name or (),

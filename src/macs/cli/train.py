@@ -3,9 +3,11 @@
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import InitVar, asdict, dataclass, field, make_dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
 import docstring_parser
@@ -36,8 +38,13 @@ from macs.training.spec import (
     refuse_unnamed,
 )
 
+PRETRAINING_METHODS = """Training method, one that needs no outliers: msp (cross-entropy), logitnorm (cross-entropy of
+    logits of constant norm), or your own as module:Class."""
 
-def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
+
+def options_from(
+    base: TrainingOptions, without: tuple[str, ...] = (), own_texts: Mapping[str, str] = MappingProxyType({})
+) -> type:
     """Return a dataclass of the options of a training, None unless given; the help texts name the defaults of `base`.
 
     If these are those of fine-tuning, the texts also name the ones that another library's networks have instead.
@@ -48,6 +55,7 @@ def options_from(base: TrainingOptions, without: tuple[str, ...] = ()) -> type:
         texts |= {p.arg_name: p.description or "" for p in docstring_parser.parse_from_object(kind).params}
         hints |= get_type_hints(kind)
     texts["method"] = texts["method"].replace("METHODS", ", ".join(METHODS))
+    texts |= own_texts
     options = []
     library = (FROM_LIBRARY_OPTIONS if base == TrainingOptions() else base).flat()
     for name, default in base.flat().items():
@@ -68,8 +76,7 @@ if TYPE_CHECKING:
 else:
     FinetuneOptions = options_from(TrainingOptions())
     about_outliers = ("outliers", "batch_out", "outlier_sampling", "outlier_quantile", "outlier_mix")
-    without = ("method", "margin", "options", *about_outliers)
-    PretrainOptions = options_from(PRETRAINING_OPTIONS, without)
+    PretrainOptions = options_from(PRETRAINING_OPTIONS, ("margin", *about_outliers), {"method": PRETRAINING_METHODS})
 
 FINETUNE_DEFAULTS, PRETRAIN_DEFAULTS = FinetuneOptions(), PretrainOptions()
 
@@ -124,11 +131,18 @@ def pretrain(
     hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
-    """Train a plain classifier from scratch: the starting point of every method, and the baseline MSP."""
+    """Train a classifier from scratch, without outliers: where every method starts, and the baseline MSP."""
     hardware.use()
     wanted = wanted_from(PRETRAINING_OPTIONS, recipe, options)
-    if wanted.method != PRETRAINING_OPTIONS.method:
-        raise MacsError(f"{recipe} is a recipe for {wanted.method}; use it with `macs finetune`, or name another.")
+
+    from macs import methods
+
+    if methods.method[wanted.method].needs_outliers:
+        file = f"{recipe} is a recipe for {wanted.method}, which trains"
+        raise MacsError(
+            f"{f'{wanted.method} trains' if options.method else file} with outliers; use it with `macs finetune`, or "
+            "name another."
+        )
     with devices.started(hardware):
         _train(wanted, run, data, broken, resume, json, from_scratch=True)
 

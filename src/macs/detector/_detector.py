@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from macs import nets, scores
+from macs.core import html
 from macs.core.devices import device_of, explained
 from macs.core.errors import MacsError, first_line
 from macs.data import ImageSet
@@ -22,9 +25,13 @@ from macs.detector.base import Ask, BaseDetector, Images
 from macs.detector.calibration import Calibration, share_to_keep
 from macs.detector.metadata import wrong_names
 from macs.detector.p_values import PValues
+from macs.detector.publishing import OnTheHub
 from macs.detector.score_selection import Choice, candidate_names, choose
 from macs.detector.scored import Auto, Fitting, ScoredDetector
-from macs.inference import inference, outputs_of
+from macs.evaluation.softmax import ScaledSoftmax
+from macs.inference import Outputs, inference, outputs_of
+from macs.metrics import Reliability, fit_temperature
+from macs.predictions import Predictions, joined
 from macs.scores import Known, Score
 
 if TYPE_CHECKING:
@@ -38,7 +45,7 @@ HELD_OUT = "held-out images"
 
 
 @dataclass(eq=False, init=False, repr=False)
-class Detector(BaseDetector, ScoredDetector[ImageSet]):
+class Detector(OnTheHub, BaseDetector, ScoredDetector[ImageSet]):
     """A classifier, a score and a threshold, which together decide whether an image is ID or OOD.
 
     `fit` and `calibrate` change the detector and return it, as in scikit-learn; if they fail, it stays as it was.
@@ -54,7 +61,7 @@ class Detector(BaseDetector, ScoredDetector[ImageSet]):
         Names of the classes; by default those of the calibration images or, if they have none, numbers.
     recipe
         Record of the network's training, if there is one.
-    preparation, calibration, p_values, choice
+    preparation, calibration, p_values, choice, temperature
         Results of `calibrate` and `fit`, as a detector file holds them.
 
     Examples
@@ -76,6 +83,7 @@ class Detector(BaseDetector, ScoredDetector[ImageSet]):
     calibration: Calibration | None
     p_values: PValues | None  # with the confidences of the calibration images
     choice: Choice | None  # how the score was chosen, if macs chose it
+    temperature: float | None  # of the class probabilities; None without labelled calibration images
 
     def __init__(
         self,
@@ -87,6 +95,7 @@ class Detector(BaseDetector, ScoredDetector[ImageSet]):
         calibration: Calibration | None = None,
         p_values: PValues | None = None,
         choice: Choice | None = None,
+        temperature: float | None = None,
     ) -> None:
         nets.require_net(net)
         self._start(score)
@@ -95,12 +104,34 @@ class Detector(BaseDetector, ScoredDetector[ImageSet]):
             self.score = scores.ready(self.score, net)
         self.classes, self.recipe, self.preparation = classes, recipe, preparation
         self.calibration, self.p_values, self.choice = calibration, p_values, choice
+        self.temperature = temperature
 
     def __repr__(self) -> str:
         """One line: the fields of a network would fill a screen."""
         record = self.calibration
         state = f"keeps {record.keep:.4g} of {record.data}" if record else "not calibrated"
         return f"<Detector {nets.name_of(self.net)}, {self.score!r}, {state}>"
+
+    def _repr_html_(self) -> str:
+        """What the detector is and what it promises, as a notebook shows it."""
+        record = self.calibration
+        facts: list[tuple[str, str]] = [
+            ("network", nets.name_of(self.net)),
+            ("score", repr(self.score)),
+            ("classes", f"{len(self.classes)}: {few(self.classes)}" if self.classes else "of the calibration images"),
+        ]
+        if record is None:
+            return html.table([], [*facts, ("threshold", "none yet: call .calibrate(images)")], "Detector")
+        first = record.thresholds[0]
+        tau = "one per predicted class" if record.per_class else f"{first.value:.6g}"
+        facts += [
+            ("images", self.preparation.describe()),
+            ("calibrated on", f"{record.images:,} images of {record.data}"),
+            ("threshold", tau),
+            ("promise", f"keeps a new known image with a probability of at least {record.keep:.4g}"),
+            *(("check", str(check)) for check in record.checks),
+        ]
+        return html.table([], facts, "Detector")
 
     def to(self, device: torch.device | str) -> Self:
         """Move network and score to a device, in place as torch does, and return the detector."""
@@ -296,6 +327,61 @@ class Detector(BaseDetector, ScoredDetector[ImageSet]):
             progress=fitting.progress,
         )
 
+    def _asked(self, images: ImageSet, progress: bool) -> tuple[Predictions, dict[str, Any]]:
+        """Return predictions and, if the images have labels, the temperature of class probabilities, from one pass."""
+        logits = []
+        features = self.score.reads == "features"
+
+        def answered(outputs: Outputs) -> Predictions:
+            logits.append(outputs.logits.cpu())
+            return scores.answer(self.score, outputs)
+
+        passed = outputs_of(self.net, images, features=features, precision=PRECISION, progress=progress)
+        predictions = joined(map(answered, passed)).checked(images.name)
+        if images.labels is None:
+            return predictions, {"temperature": None}
+        return predictions, {"temperature": fit_temperature(torch.cat(logits).numpy(), images.labels)}
+
+    def probabilities(self, images: Images, *, progress: bool = False) -> NDArray[np.float32]:
+        """Return the probability of each class for each image, which the verdict does not depend on.
+
+        It is softmax(logits / T). The calibration found the temperature T that fits its labelled images best, so that
+        of the predictions with a probability of 0.8 about 80% are right on ID images. Of unknown images it says
+        nothing. Without labels, or if all predictions on them were right, T is 1.
+
+        Parameters
+        ----------
+        images
+            Images in any form that `predict` takes.
+        progress
+            Show a progress bar.
+
+        Returns
+        -------
+        numpy.ndarray
+            Probabilities, N x K, whose columns are `classes`.
+
+        Examples
+        --------
+        >>> import macs
+        >>> net = macs.nets.build("wrn-10-1", classes=8)
+        >>> detector = macs.Detector(net).calibrate(macs.data.load("digits", "val"))
+        >>> detector.probabilities(macs.data.load("digits", "test")).shape
+        (288, 8)
+        """
+        self.calibrated  # noqa: B018 - an error if there is no calibration yet
+        parts = [
+            (outputs.logits / (self.temperature or 1.0)).softmax(dim=1).cpu().numpy()
+            for each in self._sets(images)[0]
+            for outputs in outputs_of(self.net, each, precision=PRECISION, progress=progress)
+        ]
+        return np.concatenate(parts)
+
+    def reliability(self, test: ImageSet, progress: bool = False) -> Reliability | None:
+        softmax = ScaledSoftmax(self.temperature, "the calibration images" if self.temperature else "")
+        answers, _ = scores.ask_all(self.net, test, softmax.scores, PRECISION, progress)
+        return softmax.reliability(answers, test)
+
     @contextmanager
     def asking(self) -> Iterator[Ask]:
         features = self.score.reads == "features"
@@ -357,7 +443,7 @@ class Detector(BaseDetector, ScoredDetector[ImageSet]):
         Parameters
         ----------
         path
-            The file.
+            The file, or its address on the Hugging Face hub, hf://org/name.
         net, score
             A network or a score of your own, as an object or as "module:Class", if the file holds one.
 

@@ -54,11 +54,11 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
     --------
     >>> import macs, numpy as np
     >>> random = np.random.default_rng(0)
-    >>> features, more, new = random.normal(size=(3, 500, 16))
+    >>> features, more, new = random.normal(3, size=(3, 500, 16))
     >>> detector = macs.FeatureDetector("knn").fit(features).calibrate(more, keep=0.9)
     >>> detector
     <FeatureDetector KNN(), keeps 0.9 of calibration data>
-    >>> bool(detector.predict(new + 3).is_ood.all())
+    >>> bool(detector.predict(-new).is_ood.all())
     True
     """
 

@@ -26,7 +26,7 @@ from macs.detector.verdicts import Verdict, Verdicts, control_false_discoveries
 from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.protocol import Protocol
 from macs.evaluation.results import Evaluation
-from macs.metrics import FprRule
+from macs.metrics import FprRule, Reliability
 from macs.predictions import Predictions, joined
 
 log = logging.getLogger(__name__)
@@ -182,9 +182,15 @@ class BaseDetector(Judge):
         known, *unknown = (self.ask(images.resized(self.preparation), progress) for images in (test, *ood.values()))
         confidences = {name: answers.confidence for name, answers in zip(ood, unknown, strict=True)}
         correct = known.index == test.labels
-        result = measure(test.name, correct, known.confidence, confidences, self.calibrated.score, protocol)
+        reliability = self.reliability(test.resized(self.preparation), progress)
+        score = self.calibrated.score
+        result = measure(test.name, correct, known.confidence, confidences, score, protocol, reliability)
         warn_of_guessing(result.accuracy, len(test.classes), test.name)
         return result
+
+    def reliability(self, test: ImageSet, progress: bool = False) -> Reliability | None:
+        """Measure how honest the class probabilities are on ID test images; None where only verdicts are known."""
+        return None
 
     def check_fit(self, test: ImageSet, ood: Mapping[str, ImageSet]) -> None:
         """Refuse sets that cannot be measured, and ID images whose classes are not the detector's."""

@@ -87,12 +87,15 @@ def detector_from_run(
     kinds = {kind: images_to_choose_on(kind, root, trained.preparation) for kind in choose_on}
 
     known, given = trained.classes, tuple(classes)
+    if trained.zero_shot and len(given) == 1:  # --classes "cat, dog"
+        given = tuple(word.strip() for word in given[0].split(","))
     if known and given and given != known:
         raise MacsError(
             f"--classes are {few(given)}, but {trained.checkpoint} was trained for {few(known)}; leave them out."
         )
     same_classes(validation, known, f"{trained.checkpoint} was trained for")
-    network = trained.network(len(known or given or validation.classes) or None)
+    names = known or given or validation.classes
+    network = trained.network(len(names) or None, names)
     record = None if trained.spec is None else trained.spec.as_dict()
     detector = Detector(network, Auto(candidates, max_cost) if auto else candidates[name], known or given, record)
     if auto or train is not None:

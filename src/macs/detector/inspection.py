@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from macs.core.errors import MacsError
 from macs.data.compatibility import few
+from macs.detector.hub import local_file
 from macs.detector.metadata import DetectorMetadata
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Inspection:
             "precision": self.precision,
             **{key: values[key] for key in ("format", "version", "macs", "net", "classes", "preparation")},
             **columns,
-            **{key: values[key] for key in ("score", "settings", "calibration", "recipe")},
+            **{key: values[key] for key in ("score", "settings", "calibration", "temperature", "recipe")},
             "resolution": self.resolution,
             **{key: [asdict(port) for port in value] for key, value in ports.items()},
         }
@@ -72,6 +73,7 @@ class Inspection:
             **self._takes(),
             "score": f"{metadata.score} ({settings})" if settings else metadata.score,
             "p-values": self._p_values(),
+            "probabilities": f"softmax(logits / T), T = {metadata.temperature or 1:.4g}",
         }
         if self.inputs:
             lines["inputs"] = "; ".join(map(str, self.inputs))
@@ -109,7 +111,7 @@ class Inspection:
 
 def inspect(path: str | Path) -> Inspection:
     """Read a file of `macs calibrate` or `macs export`; an error if it is damaged, changed or of a newer version."""
-    path = Path(path)
+    path = local_file(path)
     if path.suffix not in KINDS:
         raise MacsError(
             f"{path} is not a detector file, which ends in .safetensors (macs calibrate) or .onnx (macs export)."

@@ -19,6 +19,7 @@ from macs.detector.calibration import IMAGES, ROWS, Calibration, Threshold, rank
 from macs.detector.p_values import MOST
 from macs.detector.rows import Columns
 from macs.detector.score_selection import Choice
+from macs.metrics.reliability import HIGHEST, LOWEST
 
 FORMAT, VERSION = "macs-detector", 4
 OF_ROWS = 5  # the version of a file that judges rows, which macs before 0.3 would not know what to do with
@@ -43,6 +44,7 @@ class DetectorMetadata:
     choice: Choice | None = None  # how the score was chosen, if macs chose it
     config: dict[str, Any] | None = None  # of a network that its name alone does not build
     columns: Columns | None = None  # of rows; None for images
+    temperature: float | None = None  # of the class probabilities
 
     def as_dict(self) -> dict[str, Any]:
         values = {**asdict(self), "calibration": self.calibration.as_dict()}
@@ -133,6 +135,8 @@ def _complaints(metadata: DetectorMetadata) -> Iterator[str]:
         yield "the numbers of confidences kept for p-values are not those of the thresholds"
     if len(record.checks) > len(groups) or not all(check.images > 0 for check in record.checks):
         yield "the checks are not those of the thresholds"
+    if metadata.temperature is not None and not LOWEST / 2 <= metadata.temperature <= 2 * HIGHEST:
+        yield f"the temperature is {metadata.temperature}, which no calibration finds"
 
 
 def _complaints_about_columns(columns: Columns, classes: int) -> Iterator[str]:

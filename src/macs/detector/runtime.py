@@ -25,6 +25,7 @@ from macs.data.preparation import Preparation
 from macs.detector.base import Ask, BaseDetector
 from macs.detector.calibration import Calibration
 from macs.detector.feature_judge import FeatureJudge
+from macs.detector.hub import ONNX, local_file
 from macs.detector.judging import Judge
 from macs.detector.metadata import DetectorMetadata, recognise
 from macs.detector.p_values import PValues
@@ -47,13 +48,13 @@ class OnnxDetector(Judge):
     """An exported detector: the session that runs it, and what its file says of it."""
 
     def __init__(self, path: str | Path, *, providers: str | Sequence[str] = (), threads: int = 0) -> None:
-        """Read a file that `macs export` wrote; no code from it is run.
+        """Read a file that `macs export` wrote, or hf://org/name from the hub; no code from it is run.
 
         `providers` are execution providers of ONNX Runtime in order of preference (CUDA, OpenVINO, CoreML, ...), by
         default the CPU; with `threads` 0, ONNX Runtime decides on their number.
         """
         chosen = execution_providers([providers] if isinstance(providers, str) else providers)
-        self.path: Path = input_file(path, "exported detector", "make one with: macs export")
+        self.path: Path = input_file(local_file(path, [ONNX]), "exported detector", "make one with: macs export")
         content = self.path.read_bytes()
         try:
             refuse_external_data(content, path)

@@ -24,6 +24,7 @@ from macs.core.files import input_file, output_file, reason, write_atomically
 from macs.core.headers import label_text, read_header
 from macs.core.settings import Span
 from macs.core.version import __version__
+from macs.detector.hub import PYTORCH, local_file
 from macs.detector.metadata import FORMAT, OF_ROWS, VERSION, DetectorMetadata, recognise
 from macs.detector.p_values import PValues
 
@@ -86,6 +87,7 @@ def metadata_of(detector: "Detector | FeatureDetector") -> DetectorMetadata:
             "preparation": detector.preparation,
             "recipe": None if detector.recipe is None else dict(detector.recipe),
             "config": detector.net.config if isinstance(detector.net, nets.Net) else None,
+            "temperature": detector.temperature,
         }
     return DetectorMetadata(
         format=FORMAT,
@@ -156,7 +158,8 @@ class DetectorFile(NamedTuple):
 
         filled = _filled(unfitted, learnt, black, path, network)
         record, choice = metadata.calibration, metadata.choice
-        return Detector(network, filled, classes, metadata.recipe, preparation, record, p_values, choice)
+        fitted = (preparation, record, p_values, choice, metadata.temperature)
+        return Detector(network, filled, classes, metadata.recipe, *fitted)
 
     def load_features(self, score: "Score | str | None" = None) -> "FeatureDetector":
         """Return the detector of rows; a user's own score must be given."""
@@ -312,7 +315,7 @@ def _refuse_infinite(tensors: "dict[str, Tensor]", path: str | Path, sentence: s
 
 def read(path: str | Path) -> DetectorFile:
     """Read a detector file once; raise if it is damaged or was changed since it was written."""
-    path = input_file(path, "detector", "make one with: macs calibrate")
+    path = input_file(local_file(path, [PYTORCH]), "detector", "make one with: macs calibrate")
     try:
         size = path.stat().st_size
         with path.open("rb") as file:

@@ -136,6 +136,10 @@ class ScoredDetector(Judge, Generic[I]):
             return self
         return self._become(self._fitted(fitting, held_out))
 
+    def _asked(self, given: I, progress: bool) -> tuple[Predictions, dict[str, Any]]:
+        """Return the predictions for calibration data, and further fields of the detector that the same pass gives."""
+        return self.ask(given, progress), {}
+
     def _calibrate(
         self,
         validation: I,
@@ -157,7 +161,7 @@ class ScoredDetector(Judge, Generic[I]):
             others = check
         ready, validation = self._ready(validation, progress)
         classes = ready._class_names(validation)
-        predictions = ready.ask(validation, progress)
+        predictions, found = ready._asked(validation, progress)
         p_values = PValues.of(predictions, len(classes), per_class)
         record = calibrate(
             predictions.confidence,
@@ -172,7 +176,7 @@ class ScoredDetector(Judge, Generic[I]):
             unit=self.unit,
         )
         warn_of_guessing(record.accuracy, len(classes), validation.name)
-        done = ready._with(classes=classes, calibration=record, p_values=p_values, **own)
+        done = ready._with(classes=classes, calibration=record, p_values=p_values, **own, **found)
         done._trained_on = ready._trained_on
         tau = done.thresholds()
         if others is not None:

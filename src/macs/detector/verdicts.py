@@ -27,12 +27,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.core import html
 from macs.core.errors import MacsError
 from macs.predictions import NO_CLASS, Predictions, renamed
 
 if TYPE_CHECKING:
     import pandas
 
+FIRST = 10  # verdicts that a notebook shows
+PER_IMAGE = ("index", "confidence", "p_value", "is_ood", "threshold")
 ROUNDING = 1e-6  # p-values are float32, and 5/100 must not exceed a level of 0.05
 
 
@@ -48,6 +51,26 @@ class Verdicts(Predictions):
     labels = renamed("labels", "index")
     names = renamed("names", "class_")
     thresholds = renamed("thresholds", "threshold")
+
+    def _repr_html_(self) -> str:
+        """The first verdicts and the counts, as a notebook shows them."""
+        shown = min(len(self), FIRST)
+        rows = [
+            (
+                i,
+                row.class_,
+                f"{row.confidence:.4g}",
+                "" if row.p_value is None else f"{row.p_value:.3g}",
+                "unknown" if row.is_ood else "known",
+            )
+            for i, row in enumerate(
+                replace(self, **{name: getattr(self, name)[:shown] for name in PER_IMAGE}).rows(map(str, range(shown)))
+            )
+        ]
+        ood = int(self.is_ood.sum())
+        rest = f", of which the first {shown} are shown" if shown < len(self) else ""
+        note = f"{len(self):,} images: {len(self) - ood:,} known, {ood:,} unknown{rest}."
+        return html.table(["", "class", "confidence", "p-value", "verdict"], rows, note=note)
 
     @property
     def class_(self) -> "list[str | None]":

@@ -18,9 +18,10 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.imageset import require_images, require_sets
 from macs.data.spec import same_pixels
+from macs.evaluation.histogram import Histogram
 from macs.evaluation.protocol import Protocol, drawn_accuracies, drawn_metrics
 from macs.evaluation.results import Evaluation, SetResult
-from macs.metrics import ood_metrics, risk_coverage
+from macs.metrics import Reliability, ood_metrics, risk_coverage
 
 
 def check_sets(test: ImageSet, ood: Mapping[str, ImageSet]) -> None:
@@ -45,8 +46,12 @@ def measure(
     conf_out: Mapping[str, NDArray[np.float32]],
     score: str = "msp",
     protocol: Protocol | None = None,
+    reliability: Reliability | None = None,
 ) -> Evaluation:
-    """All results from confidences alone; `correct` says which predictions on the ID test set are right."""
+    """All results from confidences alone; `correct` says which predictions on the ID test set are right.
+
+    `reliability` is what is known of the class probabilities, which confidences do not tell.
+    """
     protocol = protocol or Protocol()
     return Evaluation(
         id=id,
@@ -65,4 +70,6 @@ def measure(
             for name, confidences in conf_out.items()
         ],
         selective=risk_coverage(correct, conf_in),
+        reliability=reliability,
+        histogram=Histogram.of(id, conf_in, conf_out),
     )

@@ -15,6 +15,7 @@ from macs.data.compatibility import warn_of_guessing
 from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.protocol import Protocol, check_fit_images
 from macs.evaluation.results import Evaluation, Ranking
+from macs.evaluation.softmax import fit_softmax
 from macs.metrics import FprRule
 from macs.scores import LIMIT, Combined, Score, Train, ask_all, available, fit_all, get
 
@@ -122,18 +123,21 @@ def evaluate_scores(
         wanted, net, test, train, held_out, limit=fit_images, seed=protocol.seed, precision=precision, progress=progress
     )
     answers, left_out = {}, fit.left_out
+    softmax = fit_softmax(net, test, held_out, protocol.seed, precision, progress)
     for images in (test, *ood.values()):
         remaining = {name: score for name, score in fit.scores.items() if name not in left_out}
         if remaining and images not in answers:
-            answers[images], failed = ask_all(net, images, remaining, precision, progress)
-            left_out.update(failed)
+            beside = softmax.scores if images is test else {}
+            answers[images], failed = ask_all(net, images, {**remaining, **beside}, precision, progress)
+            left_out.update({name: reason for name, reason in failed.items() if name in remaining})
+    reliability = softmax.reliability(answers[test], test) if answers else None
     evaluations = []
     for name in (name for name in fit.scores if name not in left_out):
         known = answers[test][name]
         unknown = {ood_name: answers[images][name].confidence for ood_name, images in ood.items()}
         try:
             correct = known.index == test.labels
-            evaluations.append(measure(test.name, correct, known.confidence, unknown, name, protocol))
+            evaluations.append(measure(test.name, correct, known.confidence, unknown, name, protocol, reliability))
         except MacsError as error:
             left_out[name] = str(error)
     if not evaluations:

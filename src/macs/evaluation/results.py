@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from macs import metrics
+from macs.core import html
+from macs.evaluation.histogram import Histogram
 from macs.evaluation.protocol import Protocol
-from macs.metrics import OODMetrics, RiskCoverage, mean_and_error
+from macs.metrics import OODMetrics, Reliability, RiskCoverage, mean_and_error
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 COVERAGES = (0.95, 0.9, 0.8, 0.5)  # shares of the ID images, the most confident ones, whose accuracy is given
+CURVE = 100  # points of the curve of risk against coverage in JSON
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Evaluation(Printable):
     draw_accuracies: list[float]
     sets: list[SetResult]
     selective: RiskCoverage | None = field(default=None, compare=False)  # of the predictions on the ID test images
+    reliability: Reliability | None = field(default=None, compare=False)  # of their class probabilities
+    histogram: Histogram | None = field(default=None, compare=False)  # of the confidences, which it does not hold
 
     @property
     def drawn(self) -> int:
@@ -78,6 +83,7 @@ class Evaluation(Printable):
             "protocol": asdict(self.protocol),
             "id": {"name": self.id, "images": self.images, "accuracy": self.accuracy},
             "selective": self._selective(),
+            "probabilities": None if self.reliability is None else self.reliability.as_dict(),
             "ood": {
                 result.name: {
                     "images": result.images,
@@ -97,7 +103,21 @@ class Evaluation(Printable):
         if self.selective is None:
             return {}
         kept = {f"{share:g}": self.selective.accuracy_at(share) for share in COVERAGES}
-        return {"aurc": self.selective.aurc, "accuracy_at_coverage": kept}
+        curve = self.selective.at(CURVE)
+        return {"aurc": self.selective.aurc, "accuracy_at_coverage": kept, "curve": curve}
+
+    def _repr_html_(self) -> str:
+        """The metrics on all images, one row per OOD set, as a notebook shows them."""
+        columns = metrics.shown()
+        rows = [
+            (result.name, f"{result.images:,}", *(f"{100 * result.full[metric.name]:.2f}" for metric in columns))
+            for result in self.sets
+        ]
+        if len(rows) > 1:
+            rows.append(("mean", "", *(f"{100 * self.mean(metric.name):.2f}" for metric in columns)))
+        caption = f"{self.id} ({self.images:,} images) against unknown images, by {self.score}, in percent"
+        note = f"ID accuracy {100 * self.accuracy:.2f}. One trained network; another training seed gives other numbers."
+        return html.table(["", "images", *(f"{m.label} {m.arrow}" for m in columns)], rows, caption, note)
 
     def table(self, metrics: Sequence[str] | None = None) -> "RenderableType":
         """Both protocols as tables of these metrics, or of the default ones."""
@@ -134,6 +154,7 @@ class Ranking(Printable):
             "conventions": {"confidence": "higher means ID", **conventions(first)},
             "protocol": asdict(first.protocol),
             "id": first.as_dict()["id"],
+            "probabilities": first.as_dict()["probabilities"],
             "fitted": {"train": self.train, "images": self.train_images, "scores": self.fitted},
             "standardised": {"held_out": self.held_out, "images": self.held_out_images, "scores": self.standardised},
             "fitted_held_out": {

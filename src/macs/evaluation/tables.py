@@ -41,6 +41,7 @@ def evaluation_tables(evaluation: "Evaluation", metrics: Sequence[str] | None = 
     return Group(
         f"ID accuracy {percent(evaluation.accuracy)}% (draws: {percent(accuracy[0])} ± {percent(accuracy[1])})",
         *selective_line(evaluation),
+        *([] if evaluation.reliability is None else [escape(str(evaluation.reliability))]),
         full,
         draws,
         *conventions(columns),
@@ -91,6 +92,7 @@ def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> R
     sizes = ", ".join(f"{result.name} {result.images:,}" for result in best.sets)
     return Group(
         escape(f"{best.images:,} ID images of {best.id}, accuracy {percent(best.accuracy)}%; OOD images: {sizes}"),
+        *([] if best.reliability is None else [escape(str(best.reliability))]),
         means,
         *tables,
         *notes,
@@ -101,21 +103,13 @@ def ranking_table(ranking: "Ranking", metrics: Sequence[str] | None = None) -> R
 
 
 def benchmark_tables(result: "BenchmarkResult", metrics: Sequence[str] | None = None) -> RenderableType:
-    """For each score all sets and the means of their groups; then the groups beside the published values."""
-    benchmark, evaluations = result.benchmark, result.ranking.evaluations
-    columns, first = shown(metrics or benchmark.metrics), evaluations[0]
-    tables = []
-    for evaluation in evaluations:
-        table = _table(f"{benchmark.name}, score {evaluation.score}: full sets", columns)
-        by_name = {result_on_set.name: result_on_set for result_on_set in evaluation.sets}
-        for group, names in benchmark.groups.items():
-            for name in names:
-                values = (percent(by_name[name].full[m.name]) for m in columns)
-                table.add_row(escape(name), f"{by_name[name].images:,}", *values)
-            means = (percent(result.mean(evaluation, group, m.name)) for m in columns)
-            table.add_row(f"[bold]{escape(group)} mean", "", *means)
-            table.add_section()
-        tables.append(table)
+    """Show all sets and the means of their groups, in the published order; then these beside the published values."""
+    benchmark, first = result.benchmark, result.ranking.evaluations[0]
+    columns = shown(metrics or benchmark.metrics)
+    if len(result.ranking.evaluations) == 1:
+        tables = [_one_score(result, columns)]
+    else:
+        tables = [_all_scores(result, metric) for metric in columns]
     left_out = [escape(f"{name} is left out: {reason}") for name, reason in result.ranking.left_out.items()]
     comparison = [published_table(result), escape(benchmark.origin)] if benchmark.published else []
     return Group(
@@ -128,21 +122,54 @@ def benchmark_tables(result: "BenchmarkResult", metrics: Sequence[str] | None = 
     )
 
 
+def _one_score(result: "BenchmarkResult", columns: Sequence[Metric]) -> Table:
+    """Make one row per set and per group, one column per metric."""
+    (evaluation,) = result.ranking.evaluations
+    table = _table(f"{result.benchmark.name}, score {evaluation.score}: full sets", columns)
+    by_name = {on_set.name: on_set for on_set in evaluation.sets}
+    for group, names in result.benchmark.groups.items():
+        for name in names:
+            values = (percent(by_name[name].full[m.name]) for m in columns)
+            table.add_row(escape(name), f"{by_name[name].images:,}", *values)
+        table.add_row(
+            f"[bold]{escape(group)} mean", "", *(percent(result.mean(evaluation, group, m.name)) for m in columns)
+        )
+        table.add_section()
+    return table
+
+
+def _all_scores(result: "BenchmarkResult", metric: Metric) -> Table:
+    """Make one row per score, one column per set and per group."""
+    groups = result.benchmark.groups
+    headings = (heading for group, names in groups.items() for heading in (*names, f"{group} mean"))
+    table = _score_table(f"{result.benchmark.name}, full sets: {metric.label} {metric.arrow}", map(escape, headings))
+    for evaluation in result.in_order:
+        by_name = {on_set.name: on_set.full[metric.name] for on_set in evaluation.sets}
+        values = (
+            value
+            for group, names in groups.items()
+            for value in (*(by_name[name] for name in names), result.mean(evaluation, group, metric.name))
+        )
+        table.add_row(escape(evaluation.score), *map(percent, values))
+    return table
+
+
 def published_table(result: "BenchmarkResult") -> RenderableType:
-    """The mean AUROC of each group: ours and the published one in separate columns, one row per score or method."""
-    groups, published = result.benchmark.groups, result.benchmark.published
-    ours = {evaluation.score: evaluation for evaluation in result.ranking.evaluations}
+    """Show the mean AUROC of each group: ours and the published one in separate columns, in the published order."""
+    benchmark = result.benchmark
+    groups, published = benchmark.groups, benchmark.published
     table = Table(title="Mean AUROC, computed here and published elsewhere", title_justify="left")
-    table.add_column("score or method")
+    for heading in ("score", "published as"):
+        table.add_column(heading)
     for title in (*(f"{group}, here" for group in groups), *(f"{group}, published" for group in groups)):
         table.add_column(escape(title), justify="right")
-    method_of = {method.lower(): method for method in published}
-    rest = [method for method in published if method.lower() not in ours]
-    for name in (*ours, *rest):
-        computed = (percent(result.mean(ours[name], group, "auroc")) if name in ours else "" for group in groups)
-        values = published.get(method_of.get(name.lower(), ""), {})
-        printed = (f"{values[group]:.2f}" if group in values else "" for group in groups)
-        table.add_row(escape(name), *computed, *printed)
+    ours = {benchmark.published_name(evaluation.score): evaluation for evaluation in result.in_order}
+    for method in (*published, *(name for name in ours if name not in published)):
+        evaluation = ours.get(method)
+        here = ("" if evaluation is None else percent(result.mean(evaluation, group, "auroc")) for group in groups)
+        there = (f"{published[method][group]:.2f}" if method in published else "" for group in groups)
+        name = "" if evaluation is None else evaluation.score
+        table.add_row(escape(name), escape(method) if method in published else "", *here, *there)
     return table
 
 

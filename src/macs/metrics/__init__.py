@@ -29,6 +29,7 @@ import numpy as np
 from macs.core.errors import MacsError
 from macs.core.registry import Registry, users_code
 from macs.metrics._ranked import FprRule, Ranked, as_array
+from macs.metrics.reliability import Reliability, expected_calibration_error, fit_temperature
 from macs.metrics.selective import RiskCoverage, risk_coverage
 
 __all__ = [
@@ -36,10 +37,13 @@ __all__ = [
     "Metric",
     "OODMetrics",
     "Ranked",
+    "Reliability",
     "RiskCoverage",
     "as_array",
     "available",
     "deviation",
+    "expected_calibration_error",
+    "fit_temperature",
     "get",
     "mean_and_error",
     "metric",

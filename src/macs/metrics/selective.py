@@ -35,6 +35,12 @@ class RiskCoverage:
     def aurc(self) -> float:
         return float(self.risk.mean())
 
+    def at(self, points: int) -> dict[str, list[float]]:
+        """Return the curve at so many coverages at equal distances, or at all of them if there are fewer."""
+        count = len(self.risk)
+        places = np.unique(np.ceil(np.arange(1, points + 1) * count / points - 1e-9).astype(int)) - 1
+        return {"coverage": self.coverage[places].tolist(), "risk": self.risk[places].tolist()}
+
     def accuracy_at(self, coverage: float) -> float:
         """Return the accuracy on the most confident images that make up at least this share."""
         if not 0 < coverage <= 1:

@@ -10,6 +10,9 @@ its numbers. Networks of timm, torchvision and transformers are named "timm/..."
 other nn.Module that returns logits works too: pass it, or name it as "module:Class".
 """
 
+from typing import TYPE_CHECKING
+
+from macs.core.lazy import lazily
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
 from macs.nets._checkpoints import class_names, fill, load, load_weights, misfit, recorded_preparation, save
 from macs.nets._library import LibraryNet, NoShapes, fitting_torchvision
@@ -33,6 +36,11 @@ from macs.nets._network import (
 )
 from macs.nets._normalise import Normalise
 from macs.nets._weights import Origin, identity, origin_of, remember_origin, weights_hash
+
+if TYPE_CHECKING:
+    from macs.nets.from_clip import zero_shot
+
+__getattr__ = lazily(__name__, {"zero_shot": "macs.nets.from_clip"})  # after the families that it builds on
 
 __all__ = [
     "NORMALISATIONS",
@@ -73,4 +81,5 @@ __all__ = [
     "through_head",
     "usual_preparation",
     "weights_hash",
+    "zero_shot",
 ]

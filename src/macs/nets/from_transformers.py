@@ -61,13 +61,11 @@ class TransformersNet(LibraryNet):
 
     @classmethod
     def usual_preparation(cls, model: str) -> Preparation:
-        with downloading(f"hf/{model}", "preparation"):
-            values = _transformers().AutoImageProcessor.from_pretrained(model, trust_remote_code=False).to_dict()
-        return _preparation(f"hf/{model}", values)
+        return preparation_in("hf", model)
 
     @classmethod
     def pretrained(cls, model: str, size: int | None) -> State:
-        with downloading(f"hf/{model}", "weights"), _quiet() as transformers:
+        with downloading(f"hf/{model}", "weights"), quiet() as transformers:
             state: State = transformers.AutoModelForImageClassification.from_pretrained(
                 model, trust_remote_code=False
             ).state_dict()
@@ -79,7 +77,7 @@ class TransformersNet(LibraryNet):
         config, head = copy.deepcopy(ours.config), f"{self.head_name}.weight"
         if head in state:
             config.num_labels = len(state[head])
-        with building(self.name), _quiet():
+        with building(self.name), quiet():
             loaded, info = type(ours).from_pretrained(
                 None, config=config, state_dict=dict(state), ignore_mismatched_sizes=True, output_loading_info=True
             )
@@ -88,12 +86,20 @@ class TransformersNet(LibraryNet):
         return result | {key: state[key] for key in others if key in state}
 
 
+def preparation_in(library_name: str, model: str) -> Preparation:
+    """Return the preparation of a model's own image processor, on the hub or in a folder."""
+    name = f"{library_name}/{model}"
+    with downloading(name, "preparation"):
+        values = _transformers().AutoImageProcessor.from_pretrained(model, trust_remote_code=False).to_dict()
+    return _preparation(name, values)
+
+
 def _transformers() -> Any:
     return library("transformers", "hf")
 
 
 @contextmanager
-def _quiet() -> Iterator[Any]:
+def quiet() -> Iterator[Any]:
     """transformers without its progress bars and reports; `load` says what matters in one sentence."""
     transformers = _transformers()
     logging = transformers.utils.logging

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from macs.evaluation import Evaluation
+from macs.evaluation.results import CURVE
+from macs.metrics import RiskCoverage
 from macs.report.findings import Judged
 from macs.report.thresholds import ConfidenceArray, Thresholds, written
 
@@ -128,6 +130,19 @@ def roc(thresholds: Thresholds, styles: Sequence[str], evaluation: Evaluation) -
     alt = f"ROC curves; the areas under them are {areas}."
     ticks = Axis(0, 1).ticks(percent=True)
     return Chart("known images flagged", "unknown images caught", alt, curves, ticks, ticks)
+
+
+def selective(evaluation: Evaluation, curve: RiskCoverage) -> Chart:
+    """Draw the error rate among the most confident known images, against their share; at 100% it is that of all."""
+    points = curve.at(CURVE)
+    axis = Axis.around(0, max(*points["risk"], 1e-3))
+    line = Curve(evaluation.id, "known", path(points["coverage"], axis.at(points["risk"])))
+    alt = (
+        "The error rate against the share of known images that are answered, the most confident first; the mean over "
+        f"all shares, AURC, is {100 * curve.aurc:.2f}%."
+    )
+    shares, errors = Axis(0, 1).ticks(percent=True), axis.ticks(percent=True)
+    return Chart("known images answered, the most confident first", "wrong among them", alt, [line], shares, errors)
 
 
 def density(axis: Axis, known: Judged, unknown: Judged, style: str) -> Chart:

@@ -15,6 +15,7 @@ from macs.detector.base import BaseDetector
 from macs.detector.calibration import Calibration
 from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.results import Evaluation
+from macs.metrics import Reliability
 from macs.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def find_in_network(
     """Every image passes through the network once; tables, plots and pictures come from the same answers."""
     from macs import scores
     from macs.evaluation.networks import by_name
+    from macs.evaluation.softmax import fit_softmax
 
     check_sets(test, ood)
     training = read_training(Path(run)) if run is not None else None
@@ -82,8 +84,13 @@ def find_in_network(
     for reason in fitted.left_out.values():
         raise MacsError(reason)
     ((name, scorer),) = fitted.scores.items()
-    answers = [scores.ask(net, images, scorer, precision, progress) for images in (test, *ood.values())]
-    return Findings(*_measured(test, ood, answers, name), training=training)
+    softmax = fit_softmax(net, test, held_out, 0, precision, progress)
+    asked = scores.ask_all(net, test, {name: scorer, **softmax.scores}, precision, progress)
+    for reason in asked[1].values():
+        raise MacsError(reason)
+    answers = [asked[0][name], *(scores.ask(net, images, scorer, precision, progress) for images in ood.values())]
+    reliability = softmax.reliability(asked[0], test)
+    return Findings(*_measured(test, ood, answers, name, reliability), training=training)
 
 
 def find_in_detector(judge: BaseDetector, test: ImageSet, ood: Mapping[str, ImageSet], progress: bool) -> Findings:
@@ -92,11 +99,17 @@ def find_in_detector(judge: BaseDetector, test: ImageSet, ood: Mapping[str, Imag
     verdicts = [judge.predict(images, progress=progress) for images in (test, *ood.values())]
     record = judge.calibrated
     kept = [1 - float(on_set.is_ood.mean()) for on_set in verdicts]
-    return Findings(*_measured(test, ood, verdicts, record.score), detector=DetectorRecord(record, kept))
+    reliability = judge.reliability(test.resized(judge.preparation), progress)
+    measured = _measured(test, ood, verdicts, record.score, reliability)
+    return Findings(*measured, detector=DetectorRecord(record, kept))
 
 
 def _measured(
-    test: ImageSet, ood: Mapping[str, ImageSet], answers: Sequence[Predictions], score: str
+    test: ImageSet,
+    ood: Mapping[str, ImageSet],
+    answers: Sequence[Predictions],
+    score: str,
+    reliability: Reliability | None,
 ) -> tuple[Judged, list[Judged], Evaluation]:
     """The sets with their answers, and the metrics; the first answers are those of the known set."""
     known, *unknown = (
@@ -104,7 +117,8 @@ def _measured(
         for on_set, (title, images) in zip(answers, [(test.name, test), *ood.items()], strict=True)
     )
     confidences = {judged.title: judged.confidence for judged in unknown}
-    numbers = measure(test.name, known.index == test.labels, known.confidence, confidences, score=score)
+    correct = known.index == test.labels
+    numbers = measure(test.name, correct, known.confidence, confidences, score=score, reliability=reliability)
     warn_of_guessing(numbers.accuracy, len(test.classes), test.name)
     return known, unknown, numbers
 

@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from macs.core.version import __version__
+from macs.evaluation.results import COVERAGES
 from macs.evaluation.tables import threshold, with_error
 from macs.metrics import shown
 from macs.report import charts, history, thresholds, thumbnails
@@ -95,6 +96,8 @@ def content(findings: Findings) -> dict[str, Any]:
         "history": history.charts(findings.training) if findings.training else [],
         "survival": charts.survival(choice, [known.title, *titles], ["known", *styles]),
         "roc": charts.roc(choice, styles, evaluation),
+        "selective": charts.selective(evaluation, evaluation.selective) if evaluation.selective else None,
+        "coverages": COVERAGES,
         "axis": axis,
         "boxes": [
             charts.box(axis, judged.title, style, judged.confidence)

@@ -27,18 +27,19 @@ class Thumbnail:
 def most_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Thumbnail]:
     """Return the unknown images that the network is most confident about."""
     order = np.argsort(-judged.confidence, kind="stable")[:count]
-    return [_thumbnail(judged, classes, int(i), False) for i in order]
+    return [thumbnail(judged, classes, int(i)) for i in order]
 
 
 def least_confident(judged: Judged, classes: Sequence[str], count: int) -> list[Thumbnail]:
     """Return the known images that the network is least confident about."""
     order = np.argsort(judged.confidence, kind="stable")[:count]
-    labels = judged.images.labels
-    return [_thumbnail(judged, classes, int(i), labels is not None and labels[i] == judged.index[i]) for i in order]
+    return [thumbnail(judged, classes, int(i)) for i in order]
 
 
-def _thumbnail(judged: Judged, classes: Sequence[str], i: int, right: bool) -> Thumbnail:
+def thumbnail(judged: Judged, classes: Sequence[str], i: int) -> Thumbnail:
+    """An image of a set; the answer is right if its class is one of the network's and the predicted one."""
     images, predicted = judged.images, int(judged.index[i])
+    right = images.labels is not None and images.classes == tuple(classes) and bool(images.labels[i] == predicted)
     return Thumbnail(
         uri=png_uri(images.pixels[np.array([i])][0]),
         name=images.name_of(i),

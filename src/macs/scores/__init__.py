@@ -19,11 +19,12 @@ from macs.scores._fitting import LIMIT, Train, fit_all, know, last_layer, ready
 from macs.scores._names import available, get, get_all, name_of
 from macs.scores._predicting import answer, ask, ask_all
 from macs.scores._score import NETWORK, Known, NotFitted, Score, score
-from macs.scores.combined import FEWEST, Combined, enough_held_out, held_out_of
+from macs.scores.combined import FEWEST, MOST, Combined, enough_held_out, held_out_of
 
 __all__ = [
     "FEWEST",
     "LIMIT",
+    "MOST",
     "NETWORK",
     "Combined",
     "Known",

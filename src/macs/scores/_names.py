@@ -12,9 +12,9 @@ from macs.scores.combined import PLUS, Combined
 ALL = "all"
 
 
-def available() -> list[str]:
-    """The names of all single scores."""
-    return score.available()
+def available(zero_shot: bool = False) -> list[str]:
+    """Return the names of all single scores for trained classifiers, or of those for zero-shot classifiers alone."""
+    return [name for name in score.available() if score[name].zero_shot == zero_shot]
 
 
 def get(name: str | Score | type[Score], **settings: Any) -> Score:

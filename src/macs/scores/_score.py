@@ -105,6 +105,9 @@ class Score(nn.Module):
     """What to do if many features are negative: nothing; warn, if its authors assume features that are never negative,
     as after a ReLU; or refuse, if its formula then makes no sense."""
 
+    zero_shot: ClassVar[bool] = False
+    """Whether it is for zero-shot classifiers alone, such as CLIP, whose logits are cosines."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Keep methods that a plain @dataclass would replace; a torch module, for one, must stay hashable."""
         super().__init_subclass__(**options)

@@ -41,6 +41,7 @@ def pretrain(
     net: nn.Module,
     train: ImageSet,
     *,
+    method: str | Method = "msp",
     recipe: Recipe = PRETRAINING,
     validation: ImageSet | None = None,
     run: str | Path | None = None,
@@ -48,7 +49,7 @@ def pretrain(
     progress: bool = True,
     on_epoch: OnEpoch | None = None,
 ) -> list[Epoch]:
-    """Train a plain classifier, in place.
+    """Train a classifier without outliers, in place.
 
     Parameters
     ----------
@@ -56,6 +57,9 @@ def pretrain(
         Any nn.Module that takes float pixels N x 3 x H x W in [0, 1] and returns logits.
     train
         ID images, with labels.
+    method
+        "msp" is cross-entropy; "logitnorm", or another method that needs no outliers, has the recipe's options as its
+        settings.
     recipe
         The hyper-parameters.
     validation
@@ -83,7 +87,9 @@ def pretrain(
     >>> len(macs.pretrain(net, train, recipe=macs.Recipe(epochs=1, batch_in=32), progress=False))
     1
     """
-    training = Training(net, train, None, methods.build("msp"), replace(recipe, options={}), validation)
+    if method == "msp":
+        recipe = replace(recipe, options={})  # whatever the recipe was made for
+    training = Training(net, train, None, _built(method, recipe), recipe, validation)
     return _train(training, run, resume, progress, on_epoch)
 
 
@@ -139,16 +145,21 @@ def finetune(
     1
     """
     recipe = recipe or (FROM_LIBRARY if isinstance(net, nets.LibraryNet) else Recipe())
+    training = Training(net, train, outliers, _built(method, recipe), recipe, validation, validation_outliers)
+    return _train(training, run, resume, progress, on_epoch)
+
+
+def _built(method: str | Method, recipe: Recipe) -> Method:
+    """Return the method of that name with the recipe's options as its settings, or the method that is given."""
     if isinstance(method, str):
-        method = methods.build(*resolved(method, recipe.options))
-    elif not isinstance(method, Method):
+        return methods.build(*resolved(method, recipe.options))
+    if not isinstance(method, Method):
         raise MacsError(f"A method must be a name or a macs.methods.Method, not of type {type(method).__name__}.")
-    elif recipe.options:
+    if recipe.options:
         raise MacsError(
             f"The settings of {methods.name_of(method)} are given twice, by it and by the recipe's options; drop one."
         )
-    training = Training(net, train, outliers, method, recipe, validation, validation_outliers)
-    return _train(training, run, resume, progress, on_epoch)
+    return method
 
 
 def run(

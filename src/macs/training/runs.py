@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from macs.data import ImageSet
 
 
+CLIP, PRETRAINED = "clip/", "pretrained"  # a network whose classes are words, and the word for a library's weights
+
+
 @dataclass(frozen=True)
 class Epoch:
     """The metrics of one epoch, on the training images unless named otherwise.
@@ -231,13 +234,18 @@ class TrainedNetwork:
         from macs import methods
 
         if self.spec is None:
-            return "msp"
+            return "mcm" if self.zero_shot else "msp"
         if ":" in self.spec.method:
             raise MacsError(
                 f"The run was trained by a method of your own, {self.spec.method}, which is not imported because the "
                 "run's record names it; choose a score with --score."
             )
         return methods.build(self.spec.method, self.spec.recipe.options).score
+
+    @property
+    def zero_shot(self) -> bool:
+        """Whether it is CLIP, whose classes are words, with its own weights."""
+        return self.net.startswith(CLIP) and str(self.checkpoint) == PRETRAINED
 
     @property
     def divided(self) -> bool:
@@ -258,12 +266,16 @@ class TrainedNetwork:
         """Return the validation images of its ID set, where there are some."""
         return self.images("val", root) if self.divided or "val" in Place(self.id).splits else None
 
-    def network(self, classes: int | None = None) -> "nn.Module":
-        """The network, on the best device."""
+    def network(self, classes: int | None = None, names: Sequence[str] = ()) -> "nn.Module":
+        """Return the network, on the best device; the names of the classes are for one whose classes are words."""
         from macs import nets
         from macs.core.devices import best_device
         from macs.training.checks import warn_of_normalisation
 
+        if self.zero_shot:
+            from macs.nets.from_clip import zero_shot
+
+            return zero_shot(self.net, names).to(best_device())
         warn_of_normalisation(self.id, self.checkpoint, self.normalisation)
         preparation = self.preparation if is_from_library(self.net) else None
         network = nets.load_weights(self.checkpoint, self.net, classes, None, self.normalisation, preparation)
@@ -286,7 +298,7 @@ class TrainedNetwork:
         from macs.data.compatibility import same_classes
 
         same_classes(images, self.classes, f"{self.checkpoint} was trained for")
-        return self.network(len(images.classes) or None)
+        return self.network(len(images.classes) or None, images.classes)
 
 
 def load_run(
@@ -304,6 +316,8 @@ def load_run(
     `images` is the command line's name for `id`, used in messages.
     """
     if run is None:
+        if checkpoint is None and net is not None and net.startswith(CLIP):
+            checkpoint = Path(PRETRAINED)
         if net is None or checkpoint is None or id is None:
             raise MacsError(f"Name a run folder, or give --net, --checkpoint and {images}.")
         return TrainedNetwork(net, checkpoint, id, preparation_named(net, checkpoint, size), normalisation)

@@ -162,7 +162,9 @@ def test_the_service_takes_arrays_as_json(client: TestClient, expected: macs.det
 
 def test_the_service_speaks_the_open_inference_protocol(client: TestClient, expected: macs.detector.Verdicts) -> None:
     arrays = {"features": ("FP32", NEW[6:]), "logits": ("FP64", logits_of(NEW)[6:])}
-    tensors = [{"name": name, "datatype": kind, "shape": [*rows.shape]} for name, (kind, rows) in arrays.items()]
+    tensors: list[dict[str, Any]] = [
+        {"name": name, "datatype": kind, "shape": [*rows.shape]} for name, (kind, rows) in arrays.items()
+    ]
     plain = [{**tensor, "data": arrays[tensor["name"]][1].ravel().tolist()} for tensor in tensors]
     sizes = [{**tensor, "parameters": {"binary_data_size": arrays[tensor["name"]][1].nbytes}} for tensor in tensors]
     head = json.dumps({"inputs": sizes}).encode()

@@ -45,6 +45,8 @@ PER_PAGE = {
 # Lines that do not run here, by their beginnings, and the tests that run them, or small ones like them.
 ELSEWHERE = {
     "macs reproduce study --data DATA": "tests/integration/research/test_study_cells.py",  # computes for days
+    "macs push": "tests/integration/detector/test_hub.py",
+    "macs quickstart": "tests/unit/test_quickstart.py",  # takes minutes and pretrained weights
     "torchrun --standalone": "tests/integration/training/test_distributed.py",
 }
 PAGES_ELSEWHERE = {"docs/tutorial.md": "tests/integration/docs/test_tutorial.py"}
@@ -53,9 +55,9 @@ PAGES_ELSEWHERE = {"docs/tutorial.md": "tests/integration/docs/test_tutorial.py"
 INSTEAD = {
     "--device cuda:1": "--device cpu",
     "--provider cuda cpu": "--provider cpu",
+    "hf://org/name": "detector.safetensors",
     "--checkpoint FILE": "--checkpoint lite0.pth",
     "--ood textures isun lsun-c svhn places365": "--ood textures svhn",
-    "'$MACS_DATA'": "{data}",
     "https://files.example.org/datasets": "{mirror}",
     "file:///media/disk/datasets": "file://{folder}/mirror",
     "/shared/": "{folder}/shared/",

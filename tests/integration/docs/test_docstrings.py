@@ -16,13 +16,27 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     f"{owner.__name__}.{name}": getattr(owner, name)
     for owner, names in (
         (macs, ("evaluate", "finetune", "pretrain", "Detector")),
-        (Detector, ("fit", "choose", "calibrate", "predict", "evaluate", "save", "load", "export", "from_run")),
+        (
+            Detector,
+            (
+                "fit",
+                "choose",
+                "calibrate",
+                "predict",
+                "probabilities",
+                "evaluate",
+                "save",
+                "load",
+                "export",
+                "from_run",
+            ),
+        ),
         (Verdicts, ("to_frame",)),
         (macs.data, ("load",)),
         (macs.ImageSet, ("from_array", "from_dataset", "from_files", "from_folder", "from_hf", "from_list")),
         (macs.nets, ("build", "load", "save")),
         (macs.losses, ("outlier_exposure", "energy_margin", "mcd", "macs_penalty", "hinge_penalty")),
-        (macs.metrics, ("ood_metrics",)),
+        (macs.metrics, ("ood_metrics", "expected_calibration_error", "risk_coverage")),
     )
     for name in names
 }

@@ -1,5 +1,6 @@
 """Public benchmarks, on small images in OpenOOD's own layout; the expected numbers are computed as its code does."""
 
+import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from PIL import Image
 from sklearn.metrics import auc, precision_recall_curve, roc_auc_score, roc_curve
 
 from command import refused, run
-from macs import nets
+from macs import nets, scores
 from macs.core.errors import MacsError, MacsWarning
 from macs.data import ImageSet
 from macs.data.preparation import NORMALISATIONS, Preparation
@@ -116,18 +117,47 @@ def test_the_numbers_are_those_of_openoods_own_computation(
     near = [f"{100 * found['groups']['near'][key]:.2f}" for key in expected["tin"]]
     assert [line.replace("│", " ").split() for line in shown if "near mean" in line] == [["near", "mean", *near]]
     far = f"{100 * found['groups']['far']['auroc']:.2f}"
-    rows = {line.replace("│", " ").split()[0]: line.split("│")[2:6] for line in shown if line.count("│") == 6}
-    assert [cell.strip() for cell in rows["msp"]] == [near[1], far, "88.03", "90.73"]
-    assert [cell.strip() for cell in rows["OE"]] == ["", "", "94.82", "96.00"]
+    rows = [[cell.strip() for cell in line.split("│")[1:7]] for line in shown if line.count("│") == 7]
+    assert ["msp", "MSP", near[1], far, "88.03", "90.73"] in rows
+    assert ["", "OE", "", "", "94.82", "96.00"] in rows
 
 
-def test_fitted_scores_take_the_training_list_and_several_scores_have_a_table_each(
-    openood: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+def test_several_scores_stand_in_the_leaderboards_order_and_go_into_its_columns(
+    openood: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["evaluate", "--net", "resnet-18", "--checkpoint", checkpoint, "--benchmark", "openood-cifar10"]
-    run(*command, "--data", openood, "--score", "msp", "knn", "--score.k", "3")
-    shown = capsys.readouterr().out
-    assert shown.count("near mean") == 2 and "score knn" in shown and "score msp" in shown
+    command += ["--data", openood, "--score", "gen", "knn", "energy", "msp", "caref", "--score.k", "3"]
+    run(*command, "--export-csv", tmp_path / "rows.csv", "--json")
+    value = json.loads(capsys.readouterr().out)
+    with (tmp_path / "rows.csv").open() as file:
+        rows = [*csv.DictReader(file)]
+    assert [row["Postprocessor"] for row in rows] == ["MSP", "EBO", "KNN", "GEN", "caref"]
+    for row, score in zip(rows, ("msp", "energy", "knn", "gen", "caref"), strict=True):
+        groups = value["scores"][score]["groups"]
+        assert float(row["Near-OOD_AUROC"]) == pytest.approx(100 * groups["near"]["auroc"], abs=0.005)
+        assert float(row["Far-OOD_AUROC"]) == pytest.approx(100 * groups["far"]["auroc"], abs=0.005)
+        assert float(row["ID_Accuracy"]) == pytest.approx(100 * value["id"]["accuracy"], abs=0.005)
+        assert (row["Training"], row["Outlier_Data"], row["Arch"]) == ("CrossEntropy", "No", "resnet-18")
+    heading = "Training,Postprocessor,Near-OOD_AUROC,Far-OOD_AUROC,ID_Accuracy,Outlier_Data,Arch,Additional_Description"
+    assert (tmp_path / "rows.csv").read_text().splitlines()[0] == heading
+
+    run(*command)
+    shown = capsys.readouterr().out.splitlines()
+    rows_of = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown if line.count("│") > 7]
+    assert [cells[0] for cells in rows_of] == 4 * ["msp", "energy", "knn", "gen", "caref"]  # one table per metric
+    sets = value["scores"]["knn"]["ood"]
+    shares = [sets[name]["auroc"] for name in ("cifar100", "tin")] + [value["scores"]["knn"]["groups"]["near"]["auroc"]]
+    assert rows_of[7][1:4] == [f"{100 * share:.2f}" for share in shares]  # the second table is AUROC
+
+
+def test_a_csv_needs_a_benchmark_and_a_name_of_its_own(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["evaluate", "--net", "resnet-18", "--checkpoint", checkpoint]
+    sentence = refused(capsys, *command, "--id", "digits", "--ood", "svhn", "--export-csv", tmp_path / "a.csv")
+    assert "name one with --benchmark" in sentence
+    sentence = refused(capsys, *command, "--benchmark", "openood-cifar10", "--export-csv", tmp_path / "a.txt")
+    assert "must end in .csv" in sentence
 
 
 def test_in_python(openood: Path, checkpoint: Path) -> None:
@@ -174,6 +204,10 @@ def test_the_records_are_those_of_openood() -> None:
         assert record.classes == classes and list(record.groups) == ["near", "far"] and record.id == name
         assert record.preparation.normalisation == NORMALISATIONS[record.normalisation]
         assert all(set(values) == {"near", "far"} for values in record.published.values())
+        assert all(40 < value < 100 for values in record.published.values() for value in values.values())
+        ours = {record.published_name(score) for score in scores.available()}
+        unknown = {"OpenMax", "TempScale", "GradNorm", "KLM", "NAC", "CombOOD", "WeiPer+KLD"}
+        assert {*record.published} - ours - unknown == {"LogitNorm", "OE", "MCD", "UDG", "MixOE"} & {*record.published}
 
 
 def test_what_is_missing_or_contradictory_is_said(

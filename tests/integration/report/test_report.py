@@ -300,3 +300,46 @@ def test_a_prediction_beyond_the_class_names_has_a_number(tmp_path: Path) -> Non
     test = replace(stripes(20, 0), classes=("a", "b", "c"))
     report.write(tmp_path / "page.html", Brightness(5), test, {"noise": noise(5, 1)}, progress=False)
     assert "class 4" in (tmp_path / "page.html").read_text()
+
+
+def test_the_page_says_how_often_the_most_confident_are_right(written: Written, tmp_path: Path) -> None:
+    """The curve goes through the error rates counted here, and the probabilities are those of the network."""
+    page = Page(written.path.read_text(encoding="utf-8")).root
+    (figure,) = page.all(id="selective")
+    logits = answers_of(written.net, written.test)
+    confidences, right = logits.softmax(dim=1).amax(dim=1).numpy(), logits.argmax(dim=1).numpy() == written.test.labels
+    risks = np.array([risk_of_the_first(k, confidences, right) for k in range(1, len(right) + 1)])
+    described = figure.all("svg")[0].attributes["aria-label"]
+    assert f"AURC, is {100 * risks.mean():.2f}%" in described
+    terms = dict(zip((e.text for e in page.all("dt")), (e.text for e in page.all("dd")), strict=True))
+    assert terms["50% answered"].startswith(percent(1 - risks[math.ceil(0.5 * len(right)) - 1], 2))
+    ece = macs.metrics.expected_calibration_error(right, confidences)
+    assert f"by {percent(ece, 2)} (expected calibration error, ECE)" in terms["Class probabilities"]
+    assert "temperature" not in terms["Class probabilities"]  # no held-out images
+
+    report.write(
+        tmp_path / "scaled.html",
+        written.net,
+        written.test,
+        written.ood,
+        held_out=stripes(60, seed=9),
+        precision="float32",
+        progress=False,
+    )
+    text = Page((tmp_path / "scaled.html").read_text(encoding="utf-8")).root.text
+    held_out = answers_of(written.net, stripes(60, seed=9))
+    known = (held_out.argmax(dim=1).numpy() == stripes(60, seed=9).labels).all()
+    assert ("The temperature changes no verdict" in text) == (not known)
+
+
+def risk_of_the_first(count: int, confidences: np.ndarray, right: np.ndarray) -> float:
+    """The error rate of the most confident; of images that tie for the last places, the share that fits counts."""
+    last = np.sort(confidences)[-count]
+    above, ties = confidences > last, confidences == last
+    return float((~right[above]).sum() + (count - above.sum()) * (~right[ties]).mean()) / count
+
+
+@torch.no_grad()
+def answers_of(net: nn.Module, images: ImageSet) -> Tensor:
+    logits: Tensor = net.eval()(torch.from_numpy(images.pixels[:]).permute(0, 3, 1, 2).float() / 255)
+    return logits

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 import torch
 
+import macs
 from command import refused, run
 from macs import nets
 from macs.cli.train import finetuning_from, measuring
 from macs.training.recipe import FROM_LIBRARY, Recipe
 from macs.training.runs import RunFolder
+from macs.training.sources import load_training
 from macs.training.spec import TrainingOptions
 from tiny import STRIPES, noise, save, stripes
 
@@ -47,6 +49,22 @@ def test_a_recipe_file_for_pretraining_leaves_the_rest_to_pretraining(
     value = json.loads(capsys.readouterr().out)["recipe"]
     assert (value["method"], value["outliers"], value["weight_decay"]) == ("msp", "", 0.001)
     assert RunFolder(tmp_path / "run").spec.method == "msp"
+
+
+def test_pretraining_by_logitnorm(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command and the function train the same network, which is not that of cross-entropy."""
+    command = ["pretrain", "--id", mine, *SHORT, "--json", "--method"]
+    run(*command, "logitnorm", "--options.temperature", "0.1", "--run", tmp_path / "a")
+    recorded = RunFolder(tmp_path / "a").spec
+    assert (recorded.method, recorded.recipe.options) == ("logitnorm", {"temperature": 0.1})
+    run(*command, "msp", "--run", tmp_path / "b")
+    weights = [nets.weights_hash(nets.load(tmp_path / name)) for name in ("a", "b")]
+    assert weights[0] != weights[1]
+    training = load_training(recorded)
+    macs.pretrain(training.net, training.train, method="logitnorm", recipe=recorded.recipe, progress=False)
+    assert nets.weights_hash(training.net) == weights[0]
+    capsys.readouterr()
+    assert "oe trains with outliers; use it with `macs finetune`" in refused(capsys, *command, "oe")
 
 
 def test_a_recipe_for_another_method_does_not_pretrain(

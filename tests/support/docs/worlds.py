@@ -21,6 +21,7 @@ import macs
 from official import images, write_cifar10, write_cifar100, write_png, write_svhn
 from openood_folder import write_openood
 from shortened import PUBLISHED
+from small_clip import write_clip
 from snippets import ROOT, blocks_of
 from stand_ins import two_classes
 from tiny import noise, save
@@ -83,6 +84,15 @@ def a_detector(folder: Path) -> None:
     detector.export(folder / "detector.onnx")
 
 
+def a_detector_of_photographs(folder: Path) -> None:
+    """A detector file, photographs of its classes, and unknown ones."""
+    torch.manual_seed(0)
+    detector = macs.Detector(macs.nets.build("wrn-10-1", classes=2)).calibrate(two_classes(40, 1))
+    detector.save(folder / "detector.safetensors")
+    save(two_classes(16, 3), folder / "photos/test")
+    save(noise(8, 6), folder / "unknown")
+
+
 def digits(folder: Path) -> None:
     """Photographs of digits, scans and others for the detector of docs/detector.md."""
     for index in range(16):
@@ -130,6 +140,8 @@ def of_hugging_face(folder: Path) -> None:
         transformers.ViTForImageClassification(config).save_pretrained(folder / name)
         size = {"height": 32, "width": 32}
         transformers.ViTImageProcessor(size=size).save_pretrained(folder / name)
+    write_clip(folder / "openai/clip-vit-base-patch32", 32)
+    save(noise(40, 1, size=32), folder / "pets")
     pixels = [Image.fromarray(each) for each in images(20)]
     kind, labels = datasets.ClassLabel(names=["cat", "dog"]), [0, 1] * 10
 
@@ -240,6 +252,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "deploy.md": (a_detector,),
     "detector.md": (digits,),
     "features.md": (rows,),
+    "hub.md": (a_detector_of_photographs,),
     "hugging-face.md": (photographs, of_hugging_face),
     "methods.md": (classifier,),
     "openood.md": (of_openood,),

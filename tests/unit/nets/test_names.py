@@ -56,7 +56,7 @@ def test_parameters_are_as_many_as_published(name: str, column: int, classes: in
 def test_every_name_on_offer_can_be_built() -> None:
     assert set(PARAMETERS) <= set(nets.available())
     for name in nets.available():
-        if name.startswith("hf/"):
+        if name.startswith(("hf/", "clip/")):
             continue  # it would be downloaded
         with torch.device("meta"):
             assert nets.build(name, classes=2).name == name
@@ -118,7 +118,7 @@ def test_dropout_and_classes_are_checked() -> None:
 def test_what_would_take_all_memory_is_refused_at_once(name: str, classes: int, complaint: str) -> None:
     with pytest.raises(MacsError, match=complaint) as caught:
         nets.build(name, classes)
-    assert len(str(caught.value)) < 300
+    assert len(str(caught.value)) < 350
 
 
 def test_what_is_refused_would_really_have_so_many_parameters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,11 @@ A file of this package registers the benchmarks of one publication. Their images
 lists, and its published values are never mixed with ours: they have columns of their own.
 """
 
+import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,9 @@ import numpy as np
 from macs import metrics
 from macs.core.console import warn
 from macs.core.errors import MacsError
+from macs.core.files import output_file, write_text
 from macs.core.registry import Registry
+from macs.core.text import csv_cell
 from macs.data import ImageSet, Preparation
 from macs.data.image_files import base_of
 from macs.data.loading import data_root
@@ -27,6 +31,23 @@ if TYPE_CHECKING:
 
     from macs.scores import Score
     from macs.training.runs import TrainedNetwork
+
+
+LEADERBOARD_COLUMNS = (
+    *("Training", "Postprocessor", "Near-OOD_AUROC", "Far-OOD_AUROC", "ID_Accuracy"),
+    *("Outlier_Data", "Arch", "Additional_Description"),
+)
+
+
+def csv_path(path: str | Path) -> Path:
+    """Return a path to write a table to, checked before the work."""
+    if Path(path).suffix != ".csv":
+        raise MacsError(f"Cannot write the leaderboard's columns to {path}: the name must end in .csv.")
+    return output_file(path)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.2f}"
 
 
 @dataclass(frozen=True)
@@ -45,8 +66,14 @@ class Benchmark:
     pictures: tuple[str, ...]  # folders below the data root that the paths in the lists may start from
     metrics: tuple[str, ...]  # columns of its tables
     official: Mapping[str, int]  # images of a list, by its name SPLIT_SET, where the number is known
-    published: Mapping[str, Mapping[str, float]]  # method -> group -> published AUROC in percent
+    published: Mapping[str, Mapping[str, float]]  # method -> group -> published AUROC in percent, in published order
     origin: str  # what the published values are, as a sentence
+    names: Mapping[str, str] = field(default_factory=dict)  # our score -> its published name, where they differ
+
+    def published_name(self, score: str) -> str:
+        """Return the published name of one of our scores; the score's own name if nothing was published for it."""
+        by_letters = {method.lower(): method for method in self.published}
+        return self.names.get(score) or by_letters.get(score.lower(), score)
 
     def load(
         self, split: str, name: str = "", root: str | Path | None = None, preparation: Preparation | None = None
@@ -155,8 +182,46 @@ class BenchmarkResult(Printable):
             },
         }
 
+    @property
+    def in_order(self) -> list[Evaluation]:
+        """The evaluations in the published order of their scores, then those of scores that were not published."""
+        order, names = list(self.benchmark.published), self.benchmark.published_name
+
+        def place(evaluation: Evaluation) -> int:
+            name = names(evaluation.score)
+            return order.index(name) if name in order else len(order)
+
+        return sorted(self.ranking.evaluations, key=place)
+
+    def write_csv(
+        self, path: str | Path, *, training: str, arch: str, outliers: bool = False, description: str = ""
+    ) -> None:
+        """Write one row per score in the columns of OpenOOD's leaderboard.
+
+        Parameters
+        ----------
+        path
+            File to write, ending in .csv.
+        training
+            What the network was trained with, as the leaderboard says it: "CrossEntropy", "OE".
+        arch
+            Name of the network.
+        outliers
+            Whether it was trained with outliers.
+        description
+            Anything else about it, such as "100 epochs".
+        """
+        text = StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(LEADERBOARD_COLUMNS)
+        for evaluation in self.in_order:
+            areas = [percent(self.mean(evaluation, group, "auroc")) for group in ("near", "far")]
+            row = [training, self.benchmark.published_name(evaluation.score), *areas, percent(evaluation.accuracy)]
+            writer.writerow(map(csv_cell, [*row, "Yes" if outliers else "No", arch, description]))
+        write_text(csv_path(path), text.getvalue())
+
     def table(self, metrics: Sequence[str] | None = None) -> "RenderableType":
-        """One table per score, and one with the published values beside ours."""
+        """All sets and groups, by score in the published order, and the published values beside ours."""
         from macs.evaluation.tables import benchmark_tables
 
         return benchmark_tables(self, metrics)
