@@ -46,6 +46,7 @@ EXTRAS = {
         {"onnx": "onnx", "onnxruntime": "onnxruntime", "onnxscript": "onnxscript"},
     ),
     "serve": Extra("macs serve: a detector behind an HTTP address", SERVING),
+    "sklearn": Extra("macs.sklearn: a detector behind scikit-learn's interface", {"scikit-learn": "sklearn"}),
     "parquet": Extra("macs predict --out verdicts.parquet, and Parquet files of images", {"pyarrow": "pyarrow"}),
     "datasets": Extra("images from Hugging Face datasets, as hf/NAME", {"datasets": "datasets"}),
     "timm": Extra("networks called timm/NAME, with their weights", {"timm": "timm"}),
@@ -53,6 +54,7 @@ EXTRAS = {
     "hf": Extra(
         "networks called hf/NAME, with their weights", {"transformers": "transformers", "datasets": "datasets"}
     ),
+    "hub": Extra("detectors on the Hugging Face hub, as hf://org/name", {"huggingface_hub": "huggingface_hub"}),
     "stores": Extra("images behind URLs such as s3://bucket/photos/", {"fsspec": "fsspec"}),
     "ray": Extra(
         "sweeps, reproductions and predictions on a Ray cluster",

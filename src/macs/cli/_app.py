@@ -86,7 +86,7 @@ COMMANDS = {  # in the order in which a user needs them; a command's file is imp
         ),
         "predict": (
             "predict:predict",
-            "Decide for each image whether it is ID or OOD, with its most likely class, confidence and p-value.",
+            "Decide for each image or row whether it is ID or OOD, with its most likely class, confidence and p-value.",
         ),
         "export": ("export:export", "Write a detector as one ONNX file that needs neither macs nor torch."),
         "inspect": (

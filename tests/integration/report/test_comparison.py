@@ -36,12 +36,12 @@ def test_disagreements_are_the_images_that_one_verdict_gets_right_and_the_other_
 ) -> None:
     for index, images in enumerate((known_test, noise(40, 6))):
         first, second = (detector.predict(images).is_ood == (index == 1) for detector in detectors.values())
-        found = disagreements(*subjects, index)
+        found = disagreements(subjects[0], subjects[1], index)
         assert found.counts == (int((first & ~second).sum()), int((second & ~first).sum()))
         assert len(found.first) == min(8, found.counts[0]) and len(found.second) == min(8, found.counts[1])
         shown = {int(it.picture.name) for it in found.first if it.picture.name.isdecimal()}
         assert shown <= set(np.flatnonzero(first & ~second).tolist())
-    assert sum(sum(disagreements(*subjects, index).counts) for index in (0, 1)) > 0
+    assert sum(sum(disagreements(subjects[0], subjects[1], index).counts) for index in (0, 1)) > 0
 
 
 def test_the_table_has_the_numbers_of_both_evaluations(subjects: list[Subject]) -> None:
@@ -57,7 +57,8 @@ def test_the_page_is_complete_and_escapes_names(subjects: list[Subject], tmp_pat
     page = (tmp_path / "page.html").read_text()
     assert "<script" not in page and "&lt;script&gt;x" in page
     assert page.count("<img") == sum(
-        len(found.first) + len(found.second) for found in (disagreements(*subjects, index) for index in (0, 1))
+        len(found.first) + len(found.second)
+        for found in (disagreements(subjects[0], subjects[1], index) for index in (0, 1))
     )
     assert "http://" not in page and "https://" not in page
 
