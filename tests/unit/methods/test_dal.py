@@ -138,7 +138,7 @@ def test_a_method_is_followed_only_by_its_own_kind() -> None:
 def test_features_are_enough_for_it_and_parts_of_a_batch_too() -> None:
     recipe = Recipe(freeze="backbone")
     net: Any = nets.build("wrn-10-1", classes=4)
-    assert features_suffice(net, methods.build("dal"), recipe, 16)
+    assert features_suffice(net, methods.build("dal"), recipe, (3, 16, 16))
     plain, given = two_layers(), batch()
     features = replace(given, images=plain[:3](given.images), outliers=plain[:3](given.outliers))
     method = DistributionAugmentedLearning()
