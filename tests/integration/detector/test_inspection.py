@@ -75,7 +75,7 @@ def test_settings_classes_and_missing_records_are_shown(trained: nn.Module, know
     detector = knn.calibrate(stripes(300, seed=5), keep=0.8, per_class=True)
     detector.save(tmp_path / "d.safetensors")
     text, sizes = str(inspect(tmp_path / "d.safetensors")), detector.calibrated.ranked
-    assert "knn (k 7, bank 0, reduce random)" in text and "No training is recorded." in text
+    assert "knn (k 7, bank 0, reduce random, normalise True)" in text and "No training is recorded." in text
     assert f"from {min(sizes)} to {max(sizes)} calibration images per predicted class" in text
     assert inspect(tmp_path / "d.safetensors").resolution == 1 / (min(sizes) + 1)
 

@@ -23,6 +23,8 @@ GOOD = {
     "inspect": "inspect detector.safetensors",
     "predict": "predict good.png --detector detector.safetensors",
     "pretrain": f"pretrain {TRAINING} --run new",
+    "push": "push nowhere.safetensors org/name",
+    "quickstart": "quickstart mine --dry-run --out new",
     "report": "report run --ood unknown --out new.html",
     "reproduce": "reproduce table1 --checkpoint nowhere.pt --out new",
     "serve": "serve nowhere.onnx --port 0",

@@ -145,7 +145,7 @@ def test_logits_are_cheaper_than_features_and_these_than_a_bank(trained: Any, kn
     fitted = [scores.get(name).fit(found) for name in ("msp", "ash", "vim", "knn")]
     costs = [cost(score) for score in fitted]
     assert costs[0] < costs[1] < costs[2] < costs[3]
-    assert set(candidate_names()) == {*scores.available(), *SUMS} - {"odin", "adascale-a", "adascale-l"}
+    assert set(candidate_names()) == {*scores.available(), *SUMS} - {"odin", "adascale-a", "adascale-l", "joint-energy"}
 
 
 @pytest.fixture(scope="module")
