@@ -143,7 +143,9 @@ def reproduce(
     from macs.experiments.cells import SerialEngine
 
     with engine.results(Path("runs/reproduce") / scale if out is None else out) as results:
-        changed = replace(base, pretraining=pretraining, finetuning=finetuning, released=as_released)
+        own = "" if finetuning == base.finetuning else f"The scale {scale}, with other settings of fine-tuning."
+        changed = replace(base, about=own or base.about, pretraining=pretraining, finetuning=finetuning)
+        changed = replace(changed, released=as_released)
         setup = Setup(changed, results.folder, data, outliers, val_outliers, checkpoint, normalisation)
         if dry_run:
             from macs.research.paper_estimate import plan

@@ -57,9 +57,10 @@ class Setup:
         recipe = self.scale.finetuning
         size = f"{recipe.epoch_size:,} ID images" if recipe.epoch_size else "all ID images"
         dropout = "the network's own dropout" if recipe.dropout is None else f"dropout {recipe.dropout:g}"
+        epochs = "one epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
         return (
-            f"Fine-tuning: {recipe.epochs} epochs of {size}, {recipe.batch_in} + {recipe.batch_out} per step, learning "
-            f"rate {recipe.lr:g}, {dropout}, precision {recipe.precision}."
+            f"Fine-tuning: {epochs} of {size}, {recipe.batch_in} + {recipe.batch_out} per step, learning rate "
+            f"{recipe.lr:g}, {dropout}, precision {recipe.precision}."
         )
 
     def outlier_sets(self) -> tuple[ImageSet, ImageSet, dict[str, str]]:

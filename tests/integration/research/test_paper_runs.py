@@ -300,6 +300,14 @@ def test_own_outliers_stand_for_missing_ones_in_the_lab_alone(tmp_path: Path) ->
             bench(refused_setup, "digits")
 
 
+def test_a_changed_budget_is_not_called_that_of_the_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ("--rows", "oe", "--nets", "wrn-40-2", "--ids", "cifar10", "--epoch-size", "64", "--epochs", "1")
+    run("reproduce", "table1", "--out", tmp_path, *small)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "The scale smoke, with other settings of fine-tuning." in text and "one epoch of 64 ID images" in text
+    assert "A rehearsal" not in text
+
+
 def test_missing_data_is_an_error_at_full_scale_and_a_gap_in_the_lab(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
