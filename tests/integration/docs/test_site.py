@@ -24,7 +24,7 @@ from repository import ROOT
 pytestmark = pytest.mark.docs
 
 # Public modules that a user gets by importing them by name, beside those in macs.__all__.
-BY_NAME = ("macs.detector", "macs.experiments.margins", "macs.inference")
+BY_NAME = ("macs.detector", "macs.experiments.margins", "macs.inference", "macs.sklearn")
 
 
 class Page(HTMLParser):

@@ -24,7 +24,7 @@ GOOD = {
     "predict": "predict good.png --detector detector.safetensors",
     "pretrain": f"pretrain {TRAINING} --run new",
     "push": "push nowhere.safetensors org/name",
-    "quickstart": "quickstart mine --dry-run --out new",
+    "quickstart": "quickstart mine --net wrn-10-1 --checkpoint nowhere.pt --out new",
     "report": "report run --ood unknown --out new.html",
     "reproduce": "reproduce table1 --checkpoint nowhere.pt --out new",
     "serve": "serve nowhere.onnx --port 0",
