@@ -119,7 +119,8 @@ CASES += [
 ]
 CASES += [case(*command.split(), "--help", codes=0, name=f"{command} --help") for command in [*GOOD, "", "data"]]
 # What the other cases are spoiled versions of is in order.
-NOT_FINE = ("data get", "demo", "export", "push", "quickstart", "reproduce", "serve")  # these have no cheap line that is in order
+# These have no cheap line that is in order.
+NOT_FINE = ("data get", "demo", "export", "push", "quickstart", "reproduce", "serve")
 FINE = [command for command in GOOD if command not in NOT_FINE]
 CASES += [case(*GOOD[command].split(), codes=0, changed=WRITTEN, name=f"a good {command}") for command in FINE]
 CASES += [case(*line, codes=0, name=f"help for {line}") for line in ([], ["data"])]
