@@ -61,7 +61,7 @@ def main(photos: Path, results: Path, pretrain_epochs: int = 30, finetune_epochs
     # A file never runs code, so your own network is given again when it is read.
     detector = macs.Detector.load(results / "detector.safetensors", net=SmallNet(classes=len(train.classes)))
     for row in detector.predict_files([photos / "known" / "test", photos / "unknown"]):
-        verdict = "unknown" if row.is_ood else row.name
+        verdict = "unknown" if row.is_ood else row.class_
         print(f"{row.path}: {row.reason or f'{verdict} ({row.confidence:.2f})'}")
     return detector
 
