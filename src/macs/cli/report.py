@@ -198,7 +198,7 @@ def _compare(
                 sets,
                 path,
                 trained.score,
-                lambda own=own: own.images("train", data),  # type: ignore[misc]
+                lambda own=own: own.images("train", data),  # type: ignore[misc]  # mypy cannot infer own=own
                 lambda own=own: own.held_out_images(data),  # type: ignore[misc]
                 "auto",
                 True,

@@ -27,7 +27,7 @@ from macs.core.errors import MacsError
 try:
     import fcntl
 except ImportError:  # on Windows, where files are not locked
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # Windows has none
 
 RUN_FILES = ("recipe.toml", "metrics.jsonl", "state.pt", "net.safetensors")  # the files of a run folder
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pnm", ".npy")

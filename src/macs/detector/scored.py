@@ -41,7 +41,7 @@ class Inputs(Protocol):
         ...
 
 
-I = TypeVar("I", bound=Inputs)  # noqa: E741
+I = TypeVar("I", bound=Inputs)  # noqa: E741 - I for inputs: images or rows
 
 
 @dataclass(eq=False, repr=False)
