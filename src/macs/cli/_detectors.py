@@ -97,6 +97,22 @@ def spec_in(metadata: "DetectorMetadata") -> "TrainingSpec | None":
         return None
 
 
+def training_images(metadata: "DetectorMetadata", path: Path, data: Path | None) -> "ImageSet | None":
+    """The images that a detector's network was trained on, where its record names them and they are on this disk."""
+    from macs.data.loading import Place
+    from macs.data.spec import MEMORY
+    from macs.training.spec import refuse_unnamed
+
+    spec = spec_in(metadata)
+    if spec is None or spec.train.source == MEMORY or Place(spec.train.source).kind == "hf":  # which would be fetched
+        return None
+    try:
+        refuse_unnamed(path, "--id", spec.train.source)
+        return spec.train.load(data, spec.preparation)
+    except MacsError:
+        return None
+
+
 def refuse_beside_detector(**options: Any) -> None:
     """Refuse options about a network, since a detector file holds its own; the error names the first one given."""
     for name, value in options.items():

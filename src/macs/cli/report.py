@@ -11,6 +11,7 @@ from macs.cli._detectors import (
     image_detector_file,
     refuse_beside_detector,
     refuse_without_detector,
+    training_images,
 )
 from macs.core.cache import keeping
 from macs.core.console import tell
@@ -43,8 +44,9 @@ def report(
     """Write a report on what a network knows and does not know: one HTML page that opens in any browser.
 
     Give a run folder, or --detector and --id; for an exported detector, torch is not needed. The page holds a summary
-    in words, a threshold to move, the tables of `macs evaluate`, plots, the training curves of a run, and the images
-    that go wrong first. It needs no server and loads nothing: send it, print it, keep it.
+    in words, a threshold to move, the tables of `macs evaluate`, plots, the training curves of a run, the images that
+    go wrong first, and, if the score compares features, the training images that they are nearest to. It needs no
+    server and loads nothing: send it, print it, keep it.
 
         macs report runs/mine --ood svhn textures places365
         macs report runs/mine --ood unknown/ --card model-card.md
@@ -102,7 +104,9 @@ def report(
         from macs.report import write_detector
 
         with keeping(not no_cache):
-            measured = write_detector(target, open_detector(), test, sets)
+            measured = write_detector(
+                target, open_detector(), test, sets, train=lambda: training_images(metadata, detector, data)
+            )
         _show(target, measured, json)
         return
     refuse_without_detector(provider)

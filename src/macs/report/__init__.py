@@ -52,13 +52,23 @@ def write(
 
 
 def write_detector(
-    path: str | Path, detector: BaseDetector, test: ImageSet, ood: Mapping[str, ImageSet], *, progress: bool = True
+    path: str | Path,
+    detector: BaseDetector,
+    test: ImageSet,
+    ood: Mapping[str, ImageSet],
+    *,
+    train: Train = None,
+    progress: bool = True,
 ) -> Evaluation:
-    """The same from the confidences of a calibrated `Detector` or `Runtime`; the page shows its own thresholds too."""
+    """The same from the confidences of a calibrated `Detector` or `Runtime`; the page shows its own thresholds too.
+
+    With `train`, the ID training images, the page of a `Detector` whose score compares features with theirs shows the
+    training images that are nearest to an image.
+    """
     from macs.report.findings import find_in_detector
     from macs.report.page import render
 
     path = output_file(path)
-    findings = find_in_detector(detector, test, ood, progress)
+    findings = find_in_detector(detector, test, ood, progress, train)
     write_text(path, render(findings))
     return findings.evaluation

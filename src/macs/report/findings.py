@@ -4,9 +4,9 @@ Only a report on a network needs torch; one on an exported detector does not.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from macs.core.errors import MacsError
 from macs.data import ImageSet
@@ -21,6 +21,8 @@ from macs.predictions import Predictions
 if TYPE_CHECKING:
     from torch import nn
 
+    from macs.detector import Detector
+    from macs.report.neighbours import Compared
     from macs.scores import Score, Train
     from macs.training.runs import Epoch
     from macs.training.spec import TrainingSpec
@@ -59,6 +61,12 @@ class Findings:
     evaluation: Evaluation
     training: TrainingRecord | None = None
     detector: DetectorRecord | None = None
+    compared: "Sequence[Sequence[Compared]]" = ()  # some images of each set, beside training images; none if empty
+
+    @property
+    def sets(self) -> list[Judged]:
+        """All sets, the known one first."""
+        return [self.known, *self.unknown]
 
 
 def find_in_network(
@@ -76,6 +84,7 @@ def find_in_network(
     from macs import scores
     from macs.evaluation.networks import by_name
     from macs.evaluation.softmax import fit_softmax
+    from macs.report.neighbours import neighbours_of
 
     check_sets(test, ood)
     training = read_training(Path(run)) if run is not None else None
@@ -90,18 +99,30 @@ def find_in_network(
         raise MacsError(reason)
     answers = [asked[0][name], *(scores.ask(net, images, scorer, precision, progress) for images in ood.values())]
     reliability = softmax.reliability(asked[0], test)
-    return Findings(*_measured(test, ood, answers, name, reliability), training=training)
+    found = Findings(*_measured(test, ood, answers, name, reliability), training=training)
+    return replace(found, compared=neighbours_of(net, scorer, found.sets, train, precision, progress))
 
 
-def find_in_detector(judge: BaseDetector, test: ImageSet, ood: Mapping[str, ImageSet], progress: bool) -> Findings:
-    """The same from a detector's confidences, with what its own thresholds keep."""
+def find_in_detector(
+    judge: BaseDetector, test: ImageSet, ood: Mapping[str, ImageSet], progress: bool, train: "Train" = None
+) -> Findings:
+    """The same from a detector's confidences, with what its own thresholds keep.
+
+    An exported detector gives no features, so it compares no images.
+    """
     judge.check_fit(test, ood)
     verdicts = [judge.predict(images, progress=progress) for images in (test, *ood.values())]
     record = judge.calibrated
     kept = [1 - float(on_set.is_ood.mean()) for on_set in verdicts]
     reliability = judge.reliability(test.resized(judge.preparation), progress)
     measured = _measured(test, ood, verdicts, record.score, reliability)
-    return Findings(*measured, detector=DetectorRecord(record, kept))
+    found = Findings(*measured, detector=DetectorRecord(record, kept))
+    if train is None or not hasattr(judge, "net"):
+        return found
+    from macs.report.neighbours import neighbours_of
+
+    own = cast("Detector", judge)
+    return replace(found, compared=neighbours_of(own.net, own.score, found.sets, train, "auto", progress))
 
 
 def _measured(

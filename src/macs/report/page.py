@@ -85,6 +85,10 @@ def content(findings: Findings) -> dict[str, Any]:
             )
         ],
         "pictures": thumbnails.least_confident(known, classes, count),
+        "compared": [
+            (judged, style, [(thumbnails.thumbnail(judged, classes, one.position), one.nearest) for one in compared])
+            for judged, style, compared in zip(findings.sets, ("known", *styles), findings.compared, strict=False)
+        ],
         "evaluation": evaluation,
         "metrics": shown(),
         "fpr_threshold": threshold(evaluation),

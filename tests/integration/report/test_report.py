@@ -21,6 +21,7 @@ import macs
 from macs import report
 from macs.core.errors import MacsError
 from macs.data import ImageSet
+from macs.inference import outputs_of
 from macs.metrics import shown
 from macs.report.page import percent, short
 from tiny import noise, stripes
@@ -244,6 +245,35 @@ def test_scores_beyond_probabilities(written: Written, tmp_path: Path, score: st
     test = stripes(40, seed=7)
     report.write(tmp_path / "page.html", written.net, test, ood, score=score, train=train, progress=False)
     assert f"the score {score}" in Page((tmp_path / "page.html").read_text()).root.text
+
+
+def test_the_nearest_training_images_are_those_of_the_smallest_angle(written: Written, tmp_path: Path) -> None:
+    """Among the training images is each known one again; the others are found by the cosine that NumPy computes."""
+    train, ood = stripes(60, seed=9), {"noise": noise(20, seed=8)}
+    test = replace(train.subset(np.arange(40)), name="again")
+    report.write(tmp_path / "page.html", written.net, test, ood, score="msp+knn", train=train, progress=False)
+    (section,) = Page((tmp_path / "page.html").read_text()).root.all("section", id="nearest")
+    groups = section.all("div", class_="comparison")
+    assert len(groups) == 8
+    for group in groups[:4]:
+        assert group.all("li")[0].text.endswith("1.00")
+    features = {
+        name: torch.cat([out.features for out in outputs_of(written.net, images, features=True)]).numpy()
+        for name, images in (("train", train), ("noise", ood["noise"]))
+    }
+    unit = {name: rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in features.items()}
+    for group in groups[4:]:
+        position = int(group.all("img")[0].attributes["alt"].partition(":")[0])
+        nearest = np.argsort(-(unit["train"] @ unit["noise"][position]))[:3]
+        shown = [each.attributes["title"] for each in group.all("li")]
+        assert shown == [train.name_of(int(i)) for i in nearest]
+        assert [each.all("span")[0].text for each in group.all("li")] == [
+            train.classes[train.labels[i]] for i in nearest
+        ]
+
+
+def test_a_score_of_the_logits_compares_nothing(page: Element) -> None:
+    assert not page.all("section", id="nearest")
 
 
 def test_one_image_a_set_and_equal_confidences(tmp_path: Path) -> None:

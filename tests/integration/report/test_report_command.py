@@ -47,6 +47,19 @@ def test_a_fitted_score_is_fitted_to_the_training_images(run: Path, tmp_path: Pa
     command("report", run, "--ood", tmp_path / "noise.npy", "--score", "mahalanobis", "--json")
 
 
+def test_a_detector_shows_the_nearest_images_of_its_training_while_these_are_on_the_disk(
+    run: Path, tmp_path: Path
+) -> None:
+    file, page = tmp_path / "knn.safetensors", tmp_path / "page.html"
+    command("calibrate", run, "--score", "knn", "--keep", "0.9", "--split", "test", "--out", file)
+    sets = ("--id", tmp_path / "mine", "--ood", tmp_path / "noise.npy", "--out", page)
+    command("report", file, *sets)
+    assert 'id="nearest"' in page.read_text()
+    save(stripes(5, seed=4), tmp_path / "mine/train")  # other images than those of the record
+    command("report", file, *sets)
+    assert 'id="nearest"' not in page.read_text()
+
+
 def test_a_setting_of_the_score_reaches_it(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--ood", tmp_path / "noise.npy", "--score", "knn", "--json"]
     net, load = nets.load(run), macs.data.load
