@@ -119,7 +119,7 @@ def test_the_packages_to_run_it_are_written_down_once() -> None:
     wanted = [line for line in (root / "runtime.txt").read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
     assert wanted and declared.issuperset(wanted)
     names = " ".join(line.partition(">=")[0] for line in wanted)
-    assert f"pip install {names}\n" in (root / "docs/detector.md").read_text(encoding="utf-8")
+    assert f"pip install {names}\n" in (root / "docs/export.md").read_text(encoding="utf-8")
 
 
 def rewritten(path: Path, target: Path, reseal: bool, **changes: str) -> Path:

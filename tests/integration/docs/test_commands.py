@@ -77,20 +77,25 @@ SHORT = {
     "finetune": f"{TRAINING} --batch-out 16",
     "pretrain": TRAINING,
     "sweep": f"{TRAINING} --batch-out 16 --margins 0.5 --seeds 0",
-    "docs/detector.md export": "--max-drop 100",  # of a network that is hardly trained
+    "docs/export.md export": "--max-drop 100",  # of a network that is hardly trained
     "README.md finetune": "--size 64",
     "docs/choosing.md finetune": "--size 64",
     "docs/timm.md finetune": "--size 64",
     "docs/torchvision.md finetune": "--size 64",
+    "docs/flowers.md finetune": "--size 64",
     "docs/your-model.md finetune": "--size 64",
     "docs/your-model.md pretrain": "--size 64",
 }
 
 # Lines that name a file that a line further down on their page writes: they run at the end.
-LATER = ("macs report --detector detector.onnx --id photos/test", "macs inspect small.onnx")
+LATER = ("macs inspect small.onnx",)
 
 # Commands whose results a page takes for granted.
 FIRST = {
+    "docs/export.md": [
+        "macs pretrain --id digits --net wrn-10-1 --run runs/known",
+        "macs calibrate runs/known --out detector.safetensors",
+    ],
     "docs/openood.md": ["macs finetune --net wrn-10-1 --run runs/mine"],
     "docs/scores.md": ["macs finetune --net wrn-10-1 --run runs/mine"],
 }

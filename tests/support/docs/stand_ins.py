@@ -115,7 +115,7 @@ def openood(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 STAND_INS: dict[str, tuple[StandIn, ...]] = {
     "README.md": (published_weights,),
     "data.md": (cifar10,),
-    "detector.md": (own_detector,),
+    "export.md": (own_detector,),
     "openood.md": (openood,),
     "timm.md": (published_weights,),
     "torchvision.md": (flowers,),

@@ -251,7 +251,10 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "data.md": (publish_datasets,),
     "deploy.md": (a_detector,),
     "detector.md": (digits,),
+    "drift.md": (a_detector,),
+    "export.md": (digits,),
     "features.md": (rows,),
+    "flowers.md": (equalised_flowers,),
     "hub.md": (a_detector_of_photographs,),
     "hugging-face.md": (photographs, of_hugging_face),
     "methods.md": (classifier,),
@@ -262,5 +265,5 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "study.md": (equalised_flowers,),
     "timm.md": (photographs,),
     "torchvision.md": (photographs, of_torchvision),
-    "your-model.md": (photographs, equalised_flowers, own_network),
+    "your-model.md": (photographs, own_network),
 }
