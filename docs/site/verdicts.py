@@ -1,50 +1,87 @@
-"""Draws docs/verdicts.png: images that a small network knows, images that it does not, and its verdicts on them.
+"""Draws docs/verdicts.jpg: photographs that a detector knows, photographs that it does not, and its verdicts on them.
 
-    python docs/site/verdicts.py detector.safetensors
+    python docs/site/verdicts.py imagenet_tf_efficientnet_lite0.safetensors
 
-The detector is the one that docs/tutorial.md makes. The first images of each test set are shown, whatever the verdicts
-are; they come with scikit-learn and scikit-image.
+The detector is what `macs quickstart` makes of 500 crops of four photographs, 125 of each, with these weights. Shown are
+the next crop of each of the four, and the middle of four other photographs, whatever the verdicts are. The photographs
+come with scikit-learn and scikit-image; docs/index.md names their makers.
 """
 
 import sys
+import tempfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import skimage.data
+from PIL import Image
+from sklearn.datasets import load_sample_image
 
 import macs
+from macs.cli import run
 
-TARGET = Path(__file__).parents[1] / "verdicts.png"
-SHOWN = {"digits": 4, "digits-8-9": 1, "digits-textures": 1, "digits-text": 1, "digits-scans": 1}
+TARGET = Path(__file__).parents[1] / "verdicts.jpg"
+KNOWN = {
+    "cat": skimage.data.chelsea(),
+    "coffee": skimage.data.coffee(),
+    "flower": load_sample_image("flower.jpg"),
+    "palace": load_sample_image("china.jpg"),
+}
+UNKNOWN = (skimage.data.astronaut(), skimage.data.rocket(), skimage.data.retina(), skimage.data.hubble_deep_field())
+CROPS = 125  # of each known photograph
+EDGE = 256
 GREEN, RED = "#00796b", "#c62828"
 
 
-def draw(detector: macs.Detector, target: Path) -> None:
-    pictures = [picture for name, count in SHOWN.items() for picture in first_of(name, count)]
-    verdicts = detector.predict(np.stack(pictures))
-    figure, axes = plt.subplots(1, len(pictures), figsize=(1.25 * len(pictures), 1.75), dpi=110)
+def crop(photograph: np.ndarray, random: np.random.Generator) -> Image.Image:
+    """A square of 60% to 95% of the shorter side, somewhere in the photograph."""
+    height, width = photograph.shape[:2]
+    side = int(random.uniform(0.6, 0.95) * min(height, width))
+    top, left = random.integers(height - side + 1), random.integers(width - side + 1)
+    return Image.fromarray(photograph[top : top + side, left : left + side]).resize((EDGE, EDGE))
+
+
+def middle(photograph: np.ndarray) -> Image.Image:
+    height, width = photograph.shape[:2]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return Image.fromarray(photograph[top : top + side, left : left + side]).resize((EDGE, EDGE))
+
+
+def write_crops(folder: Path) -> list[Image.Image]:
+    """Write the crops into one folder per photograph, and return the next crop of each."""
+    following = []
+    for seed, (name, photograph) in enumerate(KNOWN.items()):
+        random = np.random.default_rng(seed)
+        (folder / name).mkdir(parents=True)
+        for number in range(CROPS):
+            crop(photograph, random).save(folder / name / f"{number:03}.png")
+        following.append(crop(photograph, random))
+    return following
+
+
+def draw(detector: macs.Detector, pictures: list[Image.Image], target: Path) -> None:
+    verdicts = detector.predict(pictures)
+    figure, axes = plt.subplots(2, len(pictures) // 2, figsize=(8, 5), dpi=110)
     for axis, picture, name, p_value, unknown in zip(
-        axes, pictures, verdicts.names, verdicts.p_values, verdicts.is_ood, strict=True
+        axes.flat, pictures, verdicts.class_, verdicts.p_value, verdicts.is_ood, strict=True
     ):
         colour = RED if unknown else GREEN
         axis.imshow(picture)
         axis.set(xticks=[], yticks=[])
-        axis.set_title("unknown" if unknown else f"known: {name}", fontsize=9, color=colour, fontweight="bold")
-        axis.set_xlabel(f"p = {p_value:.2f}", fontsize=8)
+        axis.set_title("unknown" if unknown else f"known: {name}", fontsize=13, color=colour, fontweight="bold")
+        axis.set_xlabel(f"p = {p_value:.2f}", fontsize=11)
         for side in axis.spines.values():
-            side.set(edgecolor=colour, linewidth=2.5)
+            side.set(edgecolor=colour, linewidth=3)
     figure.tight_layout()
-    figure.savefig(target, facecolor="white")
-
-
-def first_of(name: str, count: int) -> list[np.ndarray]:
-    """The first images of a set; of the digits, the first of each of several classes."""
-    images = macs.data.load(name, "test")
-    if name != "digits":
-        return list(images.pixels[:count])
-    places = [int(np.flatnonzero(images.labels == label)[0]) for label in range(0, 2 * count, 2)]
-    return list(images.pixels[:][places])
+    figure.savefig(target, facecolor="white", pil_kwargs={"quality": 88})
 
 
 if __name__ == "__main__":
-    draw(macs.Detector.load(sys.argv[1]), TARGET)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, out = Path(temporary) / "photographs", Path(temporary) / "out"
+        following = write_crops(folder)
+        if code := run(["quickstart", str(folder), "--checkpoint", sys.argv[1], "--out", str(out)]):
+            sys.exit(code)
+        detector = macs.Detector.load(out / "detector.safetensors")
+        draw(detector, [*following, *map(middle, UNKNOWN)], TARGET)

@@ -249,7 +249,7 @@ def test_scores_beyond_probabilities(written: Written, tmp_path: Path, score: st
 
 def test_the_nearest_training_images_are_those_of_the_smallest_angle(written: Written, tmp_path: Path) -> None:
     """Among the training images is each known one again; the others are found by the cosine that NumPy computes."""
-    train, ood = stripes(60, seed=9), {"noise": noise(20, seed=8)}
+    train, ood = stripes(90, seed=9), {"noise": noise(20, seed=8)}
     test = replace(train.subset(np.arange(40)), name="again")
     report.write(tmp_path / "page.html", written.net, test, ood, score="msp+knn", train=train, progress=False)
     (section,) = Page((tmp_path / "page.html").read_text()).root.all("section", id="nearest")
@@ -263,7 +263,7 @@ def test_the_nearest_training_images_are_those_of_the_smallest_angle(written: Wr
     }
     unit = {name: rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in features.items()}
     for group in groups[4:]:
-        position = int(group.all("img")[0].attributes["alt"].partition(":")[0])
+        position = int(re.findall(r"\[(\d+)\]", group.all("img")[0].attributes["alt"])[0])
         nearest = np.argsort(-(unit["train"] @ unit["noise"][position]))[:3]
         shown = [each.attributes["title"] for each in group.all("li")]
         assert shown == [train.name_of(int(i)) for i in nearest]

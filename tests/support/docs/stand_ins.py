@@ -116,6 +116,7 @@ STAND_INS: dict[str, tuple[StandIn, ...]] = {
     "README.md": (published_weights,),
     "data.md": (cifar10,),
     "export.md": (own_detector,),
+    "index.md": (published_weights,),
     "openood.md": (openood,),
     "timm.md": (published_weights,),
     "torchvision.md": (flowers,),

@@ -257,6 +257,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "flowers.md": (equalised_flowers,),
     "hub.md": (a_detector_of_photographs,),
     "hugging-face.md": (photographs, of_hugging_face),
+    "index.md": (a_detector_of_photographs,),
     "methods.md": (classifier,),
     "openood.md": (of_openood,),
     "paper.md": (classifier,),
