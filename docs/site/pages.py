@@ -77,8 +77,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put the number of an equation beside it: a page is narrower than the code."""
+    """Put the number of an equation beside it: a page is narrower than the code. Let the keyboard scroll a wide table."""
+    html = html.replace("<table>", '<table tabindex="0">')
     return FAR_RIGHT.sub("   ", html) if page.file.src_uri.startswith("python/") else html
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Give the theme's search a name, which a screen reader says."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
 
 
 def with_lists_as_on_github(markdown: str) -> str:

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
 
+import axe_core_python
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -22,6 +23,8 @@ from macs.cli._app import app
 from repository import ROOT
 
 pytestmark = pytest.mark.docs
+
+AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 
 # Public modules that a user gets by importing them by name, beside those in macs.__all__.
 BY_NAME = ("macs.detector", "macs.experiments.margins", "macs.inference", "macs.sklearn")
@@ -170,3 +173,14 @@ class TestInAFolder:
             colour = browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
             brightness.append(sum(map(int, re.findall(r"\d+", colour)[:3])))
         assert brightness[0] > 700 and brightness[1] < 200
+
+    @pytest.mark.parametrize("width", [390, 1280])
+    @pytest.mark.parametrize("page", ["index.html", "compared.html", "detector.html", "python/macs.losses.html"])
+    def test_axe_finds_nothing_serious(self, browser: webdriver.Chrome, site: Path, page: str, width: int) -> None:
+        for colours in ("light", "dark"):
+            visit(browser, (site / page).as_uri(), width, colours)
+            browser.execute_script(AXE)
+            found = browser.execute_async_script("const done = arguments[0]; axe.run().then(done)")
+            assert found["passes"]
+            serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
+            assert [(each["id"], each["nodes"][0]["html"]) for each in serious] == []
