@@ -77,7 +77,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put the number of an equation beside it: a page is narrower than the code. Let the keyboard scroll a wide table."""
+    """Put the number of an equation beside it, as a page is narrower than the code; let the keyboard scroll tables."""
     html = html.replace("<table>", '<table tabindex="0">')
     return FAR_RIGHT.sub("   ", html) if page.file.src_uri.startswith("python/") else html
 

@@ -121,8 +121,8 @@ def find_in_detector(
         return found
     from macs.report.neighbours import neighbours_of
 
-    own = cast("Detector", judge)
-    return replace(found, compared=neighbours_of(own.net, own.score, found.sets, train, "auto", progress))
+    own, precision = cast("Detector", judge), "float32"  # in which it computes
+    return replace(found, compared=neighbours_of(own.net, own.score, found.sets, train, precision, progress))
 
 
 def _measured(
