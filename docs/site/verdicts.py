@@ -3,8 +3,8 @@
     python docs/site/verdicts.py imagenet_tf_efficientnet_lite0.safetensors
 
 The detector is what `macs quickstart` makes of 500 crops of four photographs, 125 of each, with these weights. Shown
-are the next crop of each of the four, and the middle of four other photographs, whatever the verdicts are. The photographs
-come with scikit-learn and scikit-image; docs/index.md names their makers.
+are the next crop of each of the four, and the middle of four other photographs, whatever the verdicts are. The
+photographs come with scikit-learn and scikit-image; docs/index.md names their makers.
 """
 
 import sys
