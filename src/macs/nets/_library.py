@@ -172,7 +172,8 @@ def downloading(name: str, what: str) -> Iterator[None]:
         torchvision_fits(name),
         one_line_about_the_hub(),
         users_code(
-            f"The {what} of {name} cannot be downloaded (check the name and the connection, or give files of your own)"
+            f"The {what} of {name} cannot be downloaded (check the name and the connection, or give a file of weights, "
+            "for commands with --checkpoint)"
         ),
     ):
         yield
