@@ -53,7 +53,7 @@ def neighbours_of(
     if score.reads != "features" or not score.needs("training images"):
         return []
     images = train() if callable(train) else train
-    if images is None or images.labels is None:
+    if images is None:
         return []
     import torch
     from torch.nn.functional import normalize
@@ -62,6 +62,9 @@ def neighbours_of(
     from macs.inference import outputs_of
 
     known = scores.know(net, images, precision=precision, progress=progress)
+    drawn = known.images
+    if drawn is None or drawn.labels is None:
+        return []
     bank = normalize(known.features)
     count = max(1, min(MOST, ALL // len(sets)))
     found = []
@@ -71,7 +74,7 @@ def neighbours_of(
         features = [outputs.features for outputs in outputs_of(net, chosen, features=True, precision=precision)]
         cosines, places = (normalize(torch.cat(features)) @ bank.T).topk(min(NEAREST, len(bank)))
         rows = zip(positions.tolist(), places.tolist(), cosines.tolist(), strict=True)
-        found.append([Compared(i, neighbours(known.images, near, cosine)) for i, near, cosine in rows])
+        found.append([Compared(i, neighbours(drawn, drawn.labels, near, cosine)) for i, near, cosine in rows])
     return found
 
 
@@ -82,10 +85,12 @@ def both_ends(confidence: NDArray[np.float32], count: int) -> NDArray[np.int64]:
     return np.concatenate([order[: (count + 1) // 2], order[len(order) - count // 2 :]])
 
 
-def neighbours(train: "ImageSet", places: list[int], cosines: list[float]) -> list[Neighbour]:
+def neighbours(
+    train: "ImageSet", labels: NDArray[np.int64], places: list[int], cosines: list[float]
+) -> list[Neighbour]:
     """Return these training images as the page shows them."""
     pixels = train.pixels[np.array(places)]
     return [
-        Neighbour(png_uri(pixels[i]), train.name_of(place), train.classes[train.labels[place]], cosine)
+        Neighbour(png_uri(pixels[i]), train.name_of(place), train.classes[labels[place]], cosine)
         for i, (place, cosine) in enumerate(zip(places, cosines, strict=True))
     ]
