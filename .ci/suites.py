@@ -46,23 +46,23 @@ class Outcome:
 def check_suites(data: Path) -> list[Suite]:
     """What every change has to pass."""
     suites = [
-        Suite("unit and integration", "make test", 20, cores=2),
-        Suite("documentation", f"{PYTEST} -m docs", 20),
-        Suite("hostile calls", f"{PYTEST} -m hostile", 15),
-        Suite("browser", f"{PYTEST} -m 'browser and not docs'", 10),
-        Suite("further cases", f"{PYTEST} -m slow", 10),
-        Suite("clusters", f"{PYTEST} -m cluster", 15),
-        Suite("networks of other libraries", f"{PYTEST} -m architectures", 15),
-        Suite("wheel and tutorial", "make package", 15),
-        Suite("malformed requests", f"{PYTEST} -m fuzz", 10),
-        Suite("without torch", "make test-runtime", 10),
-        Suite("other people's packages", "make test-peers", 10, installs="make .venv-peers/installed"),
-        Suite("lowest versions", "make test-lowest", 10, installs="make .venv-lowest/installed"),
+        Suite("unit and integration", "make test", 30, cores=2),
+        Suite("documentation", f"{PYTEST} -m docs", 35),
+        Suite("hostile calls", f"{PYTEST} -m hostile", 25),
+        Suite("browser", f"{PYTEST} -m 'browser and not docs'", 20),
+        Suite("further cases", f"{PYTEST} -m slow", 20),
+        Suite("clusters", f"{PYTEST} -m cluster", 25),
+        Suite("networks of other libraries", f"{PYTEST} -m architectures", 25),
+        Suite("wheel and tutorial", "make package", 25),
+        Suite("malformed requests", f"{PYTEST} -m fuzz", 20),
+        Suite("without torch", "make test-runtime", 20),
+        Suite("other people's packages", "make test-peers", 20, installs="make .venv-peers/installed"),
+        Suite("lowest versions", "make test-lowest", 20, installs="make .venv-lowest/installed"),
     ]
     if PREPARE_DATA.exists():
         weights = PREPARE_DATA.parents[1] / "weights" / "cifar10_wrn_baseline.pt"
         real = f"MACS_DATA={data} MACS_WEIGHTS={weights} {PYTEST} -m data"
-        suites.insert(1, Suite("real data", f".venv/bin/python {PREPARE_DATA} {data} && {real}", 20))
+        suites.insert(1, Suite("real data", f".venv/bin/python {PREPARE_DATA} {data} && {real}", 35))
     return suites
 
 

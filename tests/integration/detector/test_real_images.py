@@ -81,7 +81,7 @@ def test_every_score_gives_the_same_verdicts_saved_loaded_and_exported(
     loaded = Detector.load(tmp_path / "d.safetensors")
     loaded.export(tmp_path / "d.onnx")
     ours, again, theirs = fitted.predict(mixed), loaded.predict(mixed), Runtime(tmp_path / "d.onnx").predict(mixed)
-    for field in ("labels", "confidences", "p_values", "is_ood"):
+    for field in ("index", "confidence", "p_value", "is_ood"):
         np.testing.assert_array_equal(getattr(ours, field), getattr(again, field))
     np.testing.assert_array_equal(ours.index, theirs.index)
     # Some scores change their sign, so that their own size is no measure near 0: their spread is.
