@@ -50,6 +50,7 @@ NEWER = (
     *("adascale-a", "adascale-l", "caref", "fdbd", "nci", "neco", "nnguide", "she"),
     *("normalised-mahalanobis", "normalised-relative-mahalanobis"),
 )  # what `--score auto` did not consider before
+GRADIENTS = ("odin", "adascale-a", "adascale-l")
 TIMED = 256  # images that scores are timed on
 PRECISION = "float32"
 
@@ -147,11 +148,11 @@ def measured(case: Case, limits: Limits) -> tuple[dict[str, Line], dict[str, str
     """What every score does, why others were left out, and the accuracy."""
     known = scores.know(case.net, case.train, case.held_out, limit=limits.fit, precision=PRECISION)
     small = case.test.size < 100  # gradients with respect to photographs would take hours
-    names = [name for name in (*scores.available(), *SUMS) if small or scores.get(name).reads != "pixels"]
+    named = scores.get_all(["all", *SUMS, *(GRADIENTS if small else ())], {})
     fitted, left_out = {}, {}
-    for name in names:
+    for name, score in named.items():
         try:
-            fitted[name] = scores.get(name).fit(known)
+            fitted[name] = score.fit(known)
         except MacsError as error:
             left_out[name] = str(error)
     lines, accuracy = {}, 0.0

@@ -8,7 +8,8 @@ the columns of a table, where the length of a row means something.
 
 Sun, Ming, Zhu, Li: Out-of-Distribution Detection with Deep Nearest Neighbors, ICML 2022. k = 50 is theirs for CIFAR-10
 with all 50,000 training images; they show that the choice matters little. They also draw smaller banks at random, and
-reduce k in proportion; k-means is ours.
+reduce k in proportion; k-means is ours. With fewer than k images per class in the bank, the k-th neighbour of an image
+cannot be of its own class: it may then rank images worse than chance, and warns.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.inference import Outputs
@@ -48,9 +50,16 @@ class KNN(Score):
 
     def learn(self, known: Known) -> Mapping[str, Tensor]:
         points = normalize(known.features) if self.normalise else known.features
-        if not 0 < self.bank < len(points):
+        size = self.bank if 0 < self.bank < len(points) else len(points)
+        classes = known.logits.shape[1] if known.labels is None else len(known.labels.unique())
+        if size < self.k * classes:
+            warn(
+                f"KNN with k={self.k} needs at least {self.k} images per class, but there are {size} of {classes} "
+                "classes, so it may rank images worse than chance; give a smaller k, or more images."
+            )
+        if size == len(points):
             return {"vectors": points}
-        bank = points[drawn(points, self.bank)]
+        bank = points[drawn(points, size)]
         return {"vectors": clustered(points, bank) if self.reduce == "kmeans" else bank}
 
     def confidence(self, outputs: Outputs) -> Tensor:

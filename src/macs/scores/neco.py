@@ -16,7 +16,7 @@ default it is done if the features have both signs, as those of a transformer, w
 It needs features and training images without labels, and keeps D (d + 2) numbers for d dimensions. Per image it takes D
 d multiply-adds. It refuses training images that have nothing outside of the d dimensions, as fewer than d + 2 images
 have. A network that was trained briefly shows no collapse. If the largest logit is negative, the product turns the
-order around.
+order around: it warns if that is so for more than 1% of the training images.
 """
 
 from collections.abc import Mapping
@@ -26,6 +26,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.inference import Outputs
@@ -35,6 +36,7 @@ from macs.scores._score import SIGNED
 
 MOST = 100  # dimensions
 CONSTANT = 1e-7  # a smaller spread, relative to the mean, is the rounding of float32
+NEGATIVE = 0.01  # share of images whose largest logit is negative that a few odd ones explain
 FLAT = 1e-12  # share of the variance outside of the principal space; less is rounding
 
 
@@ -64,6 +66,11 @@ class NECO(Score):
                 "give more images, or fewer dimensions."
             )
         by_logit = known.negative > SIGNED if self.by_logit is None else self.by_logit
+        if by_logit and (share := float((known.logits.amax(1) < 0).float().mean())) > NEGATIVE:
+            warn(
+                f"NECO multiplies by the largest logit, which has to be positive, but that of {share:.0%} of the "
+                "training images is negative; it may fail, and by_logit=False does without."
+            )
         learnt = {"centre": centre, "scale": scale, "axes": axes[:, count - inside :], "logit": torch.tensor(by_logit)}
         return {name: tensor.to(known.features) for name, tensor in learnt.items()}
 

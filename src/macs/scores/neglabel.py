@@ -56,10 +56,12 @@ class NegLabel(Score):
         kept = int(len(prompts) * self.share) // self.groups * self.groups
         if not kept:
             raise MacsError(f"{self.share:.0%} of {len(prompts)} words do not fill {self.groups} groups; take fewer.")
-        vectors = torch.cat([*known.net.vectors_of(prompts)]).to(known.weight)
-        nearness = (vectors @ known.weight.T).quantile(self.quantile, dim=1)
+        # Some words at a time: for 1,000 classes there are 139 million cosines, and many versions of torch find no
+        # quantiles of more than 16 million.
+        some = [vectors.to(known.weight) for vectors in known.net.vectors_of(prompts)]
+        nearness = torch.cat([(vectors @ known.weight.T).quantile(self.quantile, dim=1) for vectors in some])
         lowest = nearness.argsort(stable=True)[:kept].cpu().numpy()
-        return {"negatives": vectors[torch.from_numpy(np.random.default_rng(0).permutation(lowest))]}
+        return {"negatives": torch.cat(some)[torch.from_numpy(np.random.default_rng(0).permutation(lowest))]}
 
     def confidence(self, outputs: Outputs) -> Tensor:
         known = (SCALE * outputs.logits).logsumexp(dim=1, keepdim=True)

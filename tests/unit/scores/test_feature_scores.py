@@ -109,6 +109,22 @@ def test_dice_keeps_the_weights_that_contribute_most() -> None:
     assert confidences(DICE()) == pytest.approx([energy(features, sparse) for features in TEST.tolist()], rel=1e-12)
 
 
+def test_knn_doubts_a_k_above_the_images_per_class() -> None:
+    for score, given, size in (
+        (KNN(k=76), known(), 300),
+        (KNN(k=76), replace(known(), labels=None), 300),
+        (KNN(k=10, bank=39), known(), 39),
+    ):
+        with pytest.warns(
+            MacsWarning, match=f"k={score.k} needs at least {score.k} images per class, but there are {size} of 4"
+        ):
+            score.fit(given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        KNN(k=75).fit(known())
+        KNN(k=300).fit(replace(known(), labels=None, logits=known().logits[:, :0]))  # of no known classes
+
+
 @pytest.mark.parametrize("k", [1, 50, 1000])
 def test_knn_agrees_with_scikit_learn(k: int) -> None:
     neighbours = NearestNeighbors(n_neighbors=min(k, len(TRAIN)), algorithm="brute").fit(normalize(TRAIN))

@@ -193,6 +193,16 @@ def test_neco_is_the_share_of_the_norm_in_the_principal_space(dimensions: int | 
     assert asked(fitted(NECO(dimensions, by_logit=False), signed)) == pytest.approx(ratio, rel=ROUNDING)
 
 
+def test_neco_doubts_a_product_with_negative_logits() -> None:
+    low = replace(known(), logits=known().logits - 100)
+    with pytest.warns(MacsWarning, match="largest logit, which has to be positive, but that of 100% of the training"):
+        NECO(by_logit=True).fit(low)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        NECO().fit(low)
+        NECO(by_logit=True).fit(replace(known(), logits=known().logits + 100))
+
+
 def test_neco_takes_100_dimensions_and_half_of_few_features() -> None:
     random = np.random.default_rng(0)
     for features, dimensions in ((2048, 100), (200, 100), (128, 64), (3, 1)):
