@@ -470,8 +470,9 @@ def test_mistakes_that_only_the_network_can_find(root: Path, capsys: pytest.Capt
     assert "above 0 and below 1" in refused(capsys, "calibrate", root / "run", "--keep", "95", *out)
     assert "needs the gradient" in refused(capsys, "calibrate", root / "run", "--score", "odin", *out)
     assert "leave --fit-on out" in refused(capsys, "calibrate", root / "run", "--fit-on", root / "mine", *out)
-    fitted = ["calibrate", root / "run", "--score", "knn", "--score.k", "5", *out]
-    assert "holds the images to calibrate on" in refused(capsys, *fitted, "--fit-on", root / "mine" / "val")
+    fitted = ["calibrate", root / "run", "--score", "knn", *out]
+    itself = ["--score.k", "5", "--fit-on", root / "mine" / "val"]
+    assert "holds the images to calibrate on" in refused(capsys, *fitted, *itself)
     assert "k must be at least 1" in refused(capsys, *fitted, "--score.k", "0")
     assert "no setting of knn called 'q'" in refused(capsys, *fitted, "--score.q", "1")
     bare = ["--net", "wrn-10-1", "--checkpoint", root / "run" / "net.safetensors", "--size", 16]
