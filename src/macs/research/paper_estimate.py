@@ -73,7 +73,7 @@ def plan(setup: Setup, parts: Sequence[str], only: Only, seeds: Sequence[int], p
     lines = []
     for training in todo:
         train, scored = sizes.get(training.id) or _official(setup, training.id)
-        recipe = setup.scale.pretraining if training.method == "msp" else setup.scale.finetuning
+        recipe = setup.scale.pretraining if training.method == "msp" else setup.finetuning(training)
         trained_already = training.method == "msp" and setup.checkpoint_of(training.id, training.net) is not None
         images = (0 if trained_already else _trained(recipe, train)) + scored / SCORING
         state = "data missing" if training.id in missing else "done" if training in done else "to do"

@@ -83,7 +83,12 @@ def _notes(part: str, done: Reproduction, part_entries: list[ComparedNumber]) ->
     if any(entry.paper is not None and not entry.comparable for entry in part_entries):
         notes.append(
             "A difference is given only where budget, settings and OOD sets are the paper's: at the scale full for OE, "
-            "and with --as-released for the paper's other rows."
+            "and with --as-released for the paper's other rows and for ImageNet-32."
+        )
+    if any(entry.difference is not None for entry in part_entries):
+        notes.append(
+            "A difference includes what no option follows, above all SVHN's pixels, outliers in a fixed order, the "
+            "pretraining and, for DivOE, clamped pixels: docs/paper.md lists it."
         )
     shown = {entry.block for entry in part_entries if not entry.lacking}
     notes += [

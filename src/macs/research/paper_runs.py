@@ -52,6 +52,11 @@ class Setup:
         """Return the file to start from instead of pretraining, if one was given."""
         return None if self.checkpoint is None else checkpoint_of(self.checkpoint, id, net)
 
+    def as_printed(self, id: str) -> bool:
+        """Return whether budget and outliers are the paper's. An epoch of ImageNet-32 is so only as released."""
+        own_outliers = self.outliers not in (None, self.scale.outliers)
+        return self.scale.as_printed and not own_outliers and (self.scale.released or id != "imagenet32")
+
     def budget(self) -> str:
         """Return the budget of a fine-tuning, in words."""
         recipe = self.scale.finetuning

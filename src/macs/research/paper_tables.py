@@ -99,7 +99,8 @@ def _averages(part: str, done: Reproduction) -> Iterator[ComparedNumber]:
     """Means over the OOD sets: Tables 1, 2, 6 and 7, Figs. 4 and 5."""
     scale, rows = done.setup.scale, done.rows(part)
     if part == "figure4":
-        rows = tuple(replace(MACS, label=f"m = {margin:g}", margin=margin) for margin in scale.margins)
+        macs = replace(MACS, as_printed=scale.released)
+        rows = tuple(replace(macs, label=f"m = {margin:g}", margin=margin) for margin in scale.margins)
     for place in stand_ins(part, done):
         near = scale.near.get(place.id, "") if part in WITH_NEAR else ""
         for on in ("", near) if near else ("",):
@@ -149,7 +150,7 @@ def _entry(
         seeds=len(means),
         seeds_deviation=deviation(means) if len(means) > 1 else None,
         full=100 * float(np.mean([full for _, full in values])),
-        comparable=complete and _comparable(done, row),
+        comparable=complete and _comparable(done, row, place.id),
     )
 
 
@@ -159,9 +160,9 @@ def _near(result: Result, name: str) -> Evaluation:
     return result.near
 
 
-def _comparable(done: Reproduction, row: TableRow) -> bool:
+def _comparable(done: Reproduction, row: TableRow, id: str) -> bool:
     """Return whether a row has the budget and the settings of the paper's."""
-    return done.setup.scale.as_printed and row.as_printed
+    return done.setup.as_printed(id) and row.as_printed
 
 
 def _values(evaluation: Evaluation, metric: str, ood: str) -> tuple[list[float], float]:
@@ -204,7 +205,7 @@ def _margins(part: str, done: Reproduction) -> Iterator[ComparedNumber]:
             entry = ComparedNumber(part, place.id, place.net, "Margins", "", place.title, f"{on}-chosen", ranked=False)
             entry = replace(entry, seeds=len(done.seeds))
             if place.itself and on == "test":
-                entry = replace(entry, paper=printed[place.id, place.net], comparable=_comparable(done, row))
+                entry = replace(entry, paper=printed[place.id, place.net], comparable=_comparable(done, row, place.id))
             try:
                 yield replace(entry, ours=done.chosen(place.id, place.net, on))
             except Lacking as reason:
@@ -223,7 +224,7 @@ def _boxes(part: str, done: Reproduction) -> Iterator[ComparedNumber]:
                     entry = replace(base, row=row.label, section=name, metric=metric)
                     if place.itself:
                         value = 100 * getattr(printed[row.paper, paper], metric)
-                        entry = replace(entry, paper=value, comparable=_comparable(done, row))
+                        entry = replace(entry, paper=value, comparable=_comparable(done, row, place.id))
                     try:
                         values = confidences(done, place, row, "id" if name == place.id else name)
                         yield replace(entry, ours=100 * float(np.percentile(values, percentile)), seeds=1)

@@ -356,6 +356,17 @@ def test_the_whole_paper_is_planned_without_any_data(tmp_path: Path, monkeypatch
     assert pretraining.images == pytest.approx(100 * (48_000 // 128) * 128 + scored / 3)
 
 
+def test_a_plan_as_released_has_the_released_epochs_of_imagenet32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("macs.research.paper_estimate.speed", lambda *_: 1000.0)
+    setup = Setup(replace(FULL, released=True), tmp_path, tmp_path / "nothing")
+    planned = plan(setup, ["table2"], Only(("imagenet32",), rows=("oe",)), (0,))
+    (oe,) = [line for line in planned.lines if line.training.method == "oe"]
+    scored = 50_000 + 5640 + 8925 + 10_000 + 26_032 + 36_500 + 2 * 2000
+    assert oe.images == pytest.approx(10 * (300_000 // 128) * 256 + scored / 3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -38,10 +38,10 @@ def result(seed: int, names: tuple[str, ...]) -> Result:
 
 
 def outcome(
-    parts: list[str], scale: PaperScale = FULL, seeds: tuple[int, ...] = (0,), without: str = ""
+    parts: list[str], scale: PaperScale = FULL, seeds: tuple[int, ...] = (0,), without: str = "", only: Only = ONLY
 ) -> Reproduction:
-    made = Reproduction(Setup(scale, Path("out")), seeds, ONLY)
-    for number, training in enumerate(trainings(parts, scale, ONLY, seeds)):
+    made = Reproduction(Setup(scale, Path("out")), seeds, only)
+    for number, training in enumerate(trainings(parts, scale, only, seeds)):
         names = tuple(name for name in scale.ood_sets(training.id).values() if name != without)
         made.results[training] = result(number, names)
     return made
@@ -148,6 +148,39 @@ def test_no_difference_where_an_average_lacks_a_set() -> None:
     keys = {"id": "cifar10", "net": "wrn-40-2", "row": "OE", "metric": "auroc"}
     assert pick(entries("table3", lacking), section="isun", **keys).lacking == "missing"
     assert pick(entries("table3", lacking), section="svhn", **keys).difference is not None
+
+
+def test_no_difference_where_the_budget_or_the_outliers_are_not_the_papers() -> None:
+    short = replace(FULL, finetuning=replace(FULL.finetuning, epochs=1))
+    in_float32 = replace(FULL, finetuning=replace(FULL.finetuning, precision="float32"))
+    keys = {"id": "cifar10", "net": "wrn-40-2", "row": "OE", "metric": "auroc", "section": ""}
+    for scale, outliers, given in (
+        (FULL, None, True),
+        (FULL, "300k", True),
+        (in_float32, None, True),
+        (short, None, False),
+        (FULL, "tiny-imagenet", False),
+    ):
+        made = outcome(["table1"], scale)
+        made.setup = replace(made.setup, outliers=outliers)
+        assert (pick(entries("table1", made), **keys).difference is not None) == given
+
+
+def test_imagenet32_is_compared_only_with_the_released_epochs(tmp_path: Path) -> None:
+    only = Only(("imagenet32",), ("wrn-40-2",))
+    for scale in (FULL, replace(FULL, released=True)):
+        made = outcome(["table2"], scale, only=only)
+        entry = pick(entries("table2", made), id="imagenet32", row="OE", metric="auroc")
+        assert entry.paper is not None and (entry.difference is not None) == scale.released
+        page = publish_parts(["table2"], replace(made, setup=replace(made.setup, out=tmp_path)))[0]
+        assert any("no option follows" in note for note in page.notes) == scale.released
+
+
+def test_the_released_loop_is_compared_with_figure_4() -> None:
+    for scale in (FULL, replace(FULL, released=True)):
+        found = entries("figure4", outcome(["figure4"], scale))
+        assert {entry.paper is not None for entry in found} == {True}
+        assert {entry.difference is not None for entry in found} == {scale.released}
 
 
 def test_a_rehearsal_shows_what_was_run_and_nothing_of_the_paper() -> None:
