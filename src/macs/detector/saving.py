@@ -73,7 +73,7 @@ def _tensors_of(detector: "Detector | FeatureDetector") -> "dict[str, Tensor]":
 
 
 def metadata_of(detector: "Detector | FeatureDetector") -> DetectorMetadata:
-    """Everything about a calibrated detector except its tensors."""
+    """Everything about a calibrated detector except its tensors; raise if its network has other weights by now."""
     from macs import nets, scores
     from macs.detector._feature_detector import FeatureDetector
 
@@ -81,6 +81,7 @@ def metadata_of(detector: "Detector | FeatureDetector") -> DetectorMetadata:
     if isinstance(detector, FeatureDetector):
         of = {"version": OF_ROWS, "net": "", "preparation": None, "recipe": None, "columns": detector.accepted}
     else:
+        scores.ready(detector.score, detector.net)
         of = {
             "version": VERSION,
             "net": nets.name_of(detector.net),

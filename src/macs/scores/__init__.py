@@ -3,7 +3,7 @@
 Convention: a confidence is higher for ID, and `confidence >= tau` is ID (MaCS paper, Eq. 2).
 
     macs.scores.get("energy")(net(x))
-    knn = macs.scores.get("knn", k=10).fit(macs.scores.know(net, loader))
+    knn = macs.scores.KNN(k=10).fit(macs.scores.know(net, loader))  # or get("knn", k=10), by its name
     macs.scores.ask(net, images, knn).confidence
     macs.scores.get("msp+vim").fit(macs.scores.know(net, train, held_out))
 
@@ -54,4 +54,8 @@ def __getattr__(name: str) -> Any:
     if name == "Answers":
         warnings.warn("macs.scores.Answers is now called Predictions.", DeprecationWarning, stacklevel=2)
         return Predictions
+    if name[:1].isupper():  # a class, whose file is imported on first use
+        for entry in score.entries().values():
+            if entry.__name__ == name:
+                return entry
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

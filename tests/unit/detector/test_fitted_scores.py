@@ -1,5 +1,6 @@
 """Fitted scores in detectors: saved, loaded, exported; bound to their network; a user's own as one file outside."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,19 @@ def test_a_score_belongs_to_its_network(trained: nn.Module, known: ImageSet, val
     assert Detector(trained, fitted).calibrate(validation).score.fitted
     with pytest.raises(MacsError, match=r"KNN\(\) is fitted to another network"):
         Detector(macs.nets.build("wrn-10-1", classes=3), fitted)
+
+
+def test_a_network_that_was_trained_further_is_neither_saved_nor_exported(
+    trained: nn.Module, known: ImageSet, validation: ImageSet, tmp_path: Path
+) -> None:
+    net = copy.deepcopy(trained)
+    detector = Detector(net, "knn").fit(known).calibrate(validation)
+    net.train()(torch.rand(8, 3, 32, 32))  # which updates the statistics of batch norm
+    net.eval()
+    for write, name in ((detector.save, "d.safetensors"), (detector.export, "d.onnx")):
+        with pytest.raises(MacsError, match=r"KNN\(\) is fitted to another network or to other weights"):
+            write(tmp_path / name)
+        assert not (tmp_path / name).exists()
 
 
 @pytest.mark.parametrize(

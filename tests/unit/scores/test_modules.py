@@ -105,6 +105,14 @@ def test_a_plain_dataclass_stays_a_module() -> None:
     assert asked(Shifted(by=2).fit(known())) == pytest.approx(expected)
 
 
+def test_every_score_is_a_class_of_the_package() -> None:
+    assert scores.KNN is KNN and scores.KNN(k=3).k == 3
+    for name in scores.available():
+        assert getattr(scores, type(scores.get(name)).__name__) is type(scores.get(name))
+    with pytest.raises(AttributeError, match="module 'macs.scores' has no attribute 'Nothing'"):
+        _ = scores.Nothing
+
+
 def test_learning_something_else_than_was_declared_is_said() -> None:
     class Forgetful(Shifted):
         def learn(self, known: Known) -> dict[str, Tensor]:
