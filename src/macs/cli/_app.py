@@ -26,14 +26,14 @@ app = App(
     version=_version,
     help="""Equip an image classifier with out-of-distribution (OOD) detection.
 
-    From a classifier to a detector in four lines, with your data root in $MACS_DATA:
+    Four commands make a detector from a classifier, with the datasets in $MACS_DATA:
 
         macs finetune --id cifar10 --outliers 300k --checkpoint classifier.pt --run runs/mine
         macs evaluate runs/mine --ood svhn textures places365
         macs calibrate runs/mine --out detector.safetensors
         macs predict photos/ --detector detector.safetensors
 
-    Every command takes `--help`; `--quiet`, which leaves out bars and messages; `--verbose`, which tells what was read,
+    Every command takes `--help`; `--quiet`, which hides progress and messages; `--verbose`, which logs what was read,
     which device and precision were chosen and why, and how long each stage took; and `--traceback`, which shows where
     an error happened.""",
     help_format="markdown",
@@ -46,22 +46,23 @@ COMMANDS = {  # in the order in which a user needs them; a command's file is imp
     "Start": {
         "quickstart": (
             "quickstart:quickstart",
-            "From a folder of photographs, one folder per class, to a calibrated detector, its report and the next "
-            "commands.",
+            "Make a detector from a folder of photographs, with one folder per class: train, calibrate, check, and "
+            "report.",
         ),
         "demo": ("demo:demo", "Show the paper's idea on embedded images: no download, a minute on two cores."),
         "doctor": (
             "doctor:doctor",
-            "Say what is installed, where networks run and why, which data is on disk, and what to do about the rest.",
+            "Report what is installed, where networks run and why, which data is on disk, and how to get what is "
+            "missing.",
         ),
     },
     "Data": {
-        "data": ("data:commands", "The datasets: what there is, what is on disk, and how to get the rest."),
+        "data": ("data:commands", "List the datasets, check those on disk, and download others."),
     },
     "Train": {
         "pretrain": (
             "train:pretrain",
-            "Train a classifier from scratch, without outliers: where every method starts, and the baseline MSP.",
+            "Train a classifier from scratch, without outliers: the baseline MSP, from which all methods start.",
         ),
         "finetune": ("train:finetune", "Fine-tune a classifier with its own images and auxiliary outliers."),
         "sweep": (
@@ -95,7 +96,7 @@ COMMANDS = {  # in the order in which a user needs them; a command's file is imp
         ),
         "serve": (
             "serve:serve",
-            "Put a detector behind an HTTP address, without torch: verdicts, metrics, and a page for people.",
+            "Serve a detector over HTTP, without torch: verdicts, metrics, and a web page to try it.",
         ),
         "push": (
             "push:push",

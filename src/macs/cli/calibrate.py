@@ -45,9 +45,9 @@ def calibrate(
 ) -> None:
     """Turn a classifier into a detector: find the threshold that keeps a share of ID images.
 
-    Give a run folder, or --net, --checkpoint and --images; or, of any other model, files of --features, --logits or
-    both. The threshold comes from ID images alone, which the network
-    must not have been trained on; a new image of their kind is then kept with probability at least --keep.
+    Give a run folder; or --net, --checkpoint and --images; or, for any other model, files of --features, --logits or
+    both. Only ID images set the threshold, and the network must not have been trained on them; a new image of their
+    kind is then kept with probability at least --keep.
 
         macs calibrate runs/mine --images photos/val --out detector.safetensors
         macs calibrate runs/mine --check 0.5 --out detector.safetensors   # checked on half of the images
@@ -66,7 +66,7 @@ def calibrate(
         ID rows of any model: a .npz file with the arrays features, logits or probabilities, and labels; a .npy file of
         features; or a .parquet or .csv table (docs/features.md). With them, --fit-on and --outliers are such files.
     logits
-        The same, where a .npy file holds logits; with --features too, the file of the logits beside the features.
+        Likewise, but a .npy file holds logits; together with --features, the file of the logits of the same rows.
     head
         With --features: a .npz file with weight (K x D) and bias (K) of the model's last layer, which gives the logits.
     split
@@ -75,16 +75,16 @@ def calibrate(
     keep
         Share of new ID images to keep.
     check
-        Share of the images to hold back; the share of these that the threshold keeps is counted and printed.
+        Share of the images to hold back, to count and print how many of them the threshold keeps.
     per_class
         Find one threshold for each predicted class.
     outliers
         Sets of unknown images (their val split, else test); the share of each that would pass as ID is printed.
     score
         Confidence: any score of docs/scores.md except odin and adascale, a sum such as msp+vim, or auto, which chooses
-        a score on held-out images [default: the score of the run's method, else msp]. A setting is given like this:
-        --score.k 10. For a sum and for auto, a quarter of the images, at most 1,000, is held out and takes no part in
-        the calibration.
+        a score on held-out images [default: the score of the run's method, else msp]. Settings are given
+        as --score.k 10. For a sum and for auto, a quarter of the images, at most 1,000, is held out and takes no part
+        in the calibration.
     fit_on
         ID training images, for a score that is fitted to such images: a name, a folder with or without a train folder
         inside, or a .npy file [default: the images that the run was trained on].

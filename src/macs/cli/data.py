@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from macs.data.download import Bars, Got, SplitCheck
     from macs.data.loading import CatalogRow
 
-commands = App(name="data", help="The datasets: what there is, what is on disk, and how to get the rest.")
+commands = App(name="data", help="List the datasets, check those on disk, and download others.")
 
 SHOWN = 5  # broken files that the table names; --json names all
 COLOURS = {"complete": "green", "partial": "yellow", "larger": "yellow", "broken": "red", "missing": "dim"}
@@ -37,7 +37,7 @@ COLOURS = {"complete": "green", "partial": "yellow", "larger": "yellow", "broken
 
 @commands.command(name="list")
 def data_list(*, data: Data = None, json: Json = False) -> None:
-    """Every dataset by name: its role, its splits, and whether it is on disk."""
+    """List every dataset by name, with its role, its splits, and whether it is on disk."""
     from macs.data import catalog_rows
 
     rows = catalog_rows(data)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def doctor(*, data: Data = None, json: Json = False) -> None:
-    """Say what is installed, where networks run and why, which data is on disk, and what to do about the rest.
+    """Report what is installed, where networks run and why, which data is on disk, and how to get what is missing.
 
     Add its output to a bug report. It works without torch, and imports every package to see whether it works.
 

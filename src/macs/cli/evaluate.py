@@ -69,7 +69,7 @@ def evaluate(
     """Measure how well a classifier's confidence tells its own test images from unknown ones.
 
     Give a run folder; or --net, --checkpoint and --id; or --detector and --id. Several scores, or `--score all`, are
-    ranked; a detector is measured by its own. An exported detector is measured without torch.
+    ranked; a detector is measured by its own score. An exported detector is measured without torch.
 
         macs evaluate runs/mine --ood svhn textures --score all
         macs evaluate --detector detector.onnx --id photos/test --ood unknown/

@@ -25,10 +25,10 @@ def export(
 ) -> None:
     """Write a detector as one ONNX file that needs neither macs nor torch.
 
-    Its input `images` are raw uint8 pixels, N x H x W x 3; that of a detector of rows, `features` or `logits` in
-    float32. Its outputs are index, confidence, p_value and is_ood.
-    Normalisation, score and threshold are inside; `threshold` is an optional input that overrides the calibrated one.
-    `macs predict --detector detector.onnx` runs it without torch.
+    Its input is `images`, raw uint8 pixels N x H x W x 3, or, for a detector of rows, `features` or `logits` in
+    float32. Its outputs are index, confidence, p_value and is_ood. The file contains normalisation, score and
+    threshold; the optional input `threshold` overrides the calibrated one. `macs predict --detector detector.onnx` runs
+    it without torch.
 
         macs export detector.safetensors detector.onnx
         macs export detector.safetensors small.onnx --int8 --images photos/val --ood unknown/

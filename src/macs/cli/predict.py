@@ -59,8 +59,8 @@ def predict(
     threshold
         Overrides the calibrated threshold, for every class.
     fdr
-        Decide by p-values instead, for all images of this call together: of those called OOD, the expected share that
-        are in truth ID is at most this. Verdicts come when all images are read.
+        Decide by p-values instead, for all images of this call together: of the images called OOD, the expected share
+        that are in fact ID is at most this. The verdicts are written once all images have been read.
     net
         A network of your own, as module:Class; no other module that the file names is imported.
     score

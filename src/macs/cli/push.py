@@ -22,8 +22,8 @@ def push(
 ) -> None:
     """Publish a detector on the Hugging Face hub, with a model card; others then use it as hf://org/name.
 
-    The card is made from the calibration record and the evaluation, and says what is left for you to write. A
-    README.md that the repository has is never overwritten. Log in first, with `hf auth login` or $HF_TOKEN.
+    The card is made from the calibration record and the evaluation, and says what you still have to write. A README.md
+    that the repository has already is never overwritten. Log in first, with `hf auth login` or $HF_TOKEN.
 
         macs evaluate --detector detector.safetensors --id photos/test --ood unknown/ --json > evaluation.json
         macs push detector.safetensors org/name --onnx --evaluation evaluation.json

@@ -26,11 +26,11 @@ def quickstart(
     dry_run: Annotated[bool, Flag] = False,
     json: Json = False,
 ) -> None:
-    """From a folder of photographs, one folder per class, to a calibrated detector, its report and the next commands.
+    """Make a detector from a folder of photographs, with one folder per class: train, calibrate, check, and report.
 
-    It prints and runs the single commands that it stands for: `macs finetune` trains the last layer of a pretrained
-    network, `macs calibrate` chooses a score and a threshold and checks it on photographs held back, `macs report`
-    measures. What you want to change, you change in these commands.
+    It prints and runs three commands: `macs finetune` trains the last layer of a pretrained network, `macs calibrate`
+    chooses a score and a threshold and checks the threshold on photographs held back, and `macs report` measures the
+    detector. To change a step, change its command.
 
         macs quickstart photos/known
         macs quickstart photos/known --outliers photos/other --unknown photos/unknown
@@ -38,9 +38,9 @@ def quickstart(
     Parameters
     ----------
     folder
-        Photographs, one folder per class; or train, val and test folders of these.
+        Folder of photographs with one folder per class, or with train, val and test folders that have these.
     outliers
-        Photographs that show none of the classes, to train with; the training is then `--method auto`.
+        Photographs that show none of the classes, to train with, by `--method auto`.
     unknown
         Other such photographs, to measure with [default: pictures that come with scikit-image, if it is installed].
     net
@@ -48,11 +48,11 @@ def quickstart(
     checkpoint
         Its weights: a file, or pretrained, which downloads the published ones.
     keep
-        Share of new photographs of the classes that the detector is to keep.
+        Share of new photographs of the known classes that the detector should keep.
     out
         Folder for the run, the detector and the report.
     dry_run
-        Print the commands and run none.
+        Print the commands without running them.
     """
     from macs.cli import run
     from macs.quickstart import plan

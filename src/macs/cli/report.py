@@ -46,7 +46,7 @@ def report(
     Give a run folder, or --detector and --id; for an exported detector, torch is not needed. The page holds a summary
     in words, a threshold to move, the tables of `macs evaluate`, plots, the training curves of a run, the images that
     go wrong first, and, if the score compares features, the training images that they are nearest to. It needs no
-    server and loads nothing: send it, print it, keep it.
+    server and loads nothing from elsewhere, so you can send it or print it.
 
         macs report runs/mine --ood svhn textures places365
         macs report runs/mine --ood unknown/ --card model-card.md
@@ -76,7 +76,7 @@ def report(
         folder].
     card
         Also write a model card here (.md), from what the run recorded and what was measured, with a card for each set
-        of images; what only you can know is left to be written.
+        of images; it leaves blank what only you can know.
     """
     sets_read = [name for name in (id, *(ood or ())) if name]
     if len(runs) > 1:

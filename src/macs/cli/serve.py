@@ -32,11 +32,11 @@ def serve(
     net: str | None = None,
     score: str | None = None,
 ) -> None:
-    """Put a detector behind an HTTP address, without torch: verdicts, metrics, and a page for people.
+    """Serve a detector over HTTP, without torch: verdicts, metrics, and a web page to try it.
 
-    Images go to POST /v1/predict, as files of a form, as JSON with base64, or as the body itself; /docs lists all
-    routes, of which /v2 speaks the Open Inference Protocol. The service is open to this machine only, unless --host
-    says otherwise; docs/deploy.md tells how to run it for others.
+    POST /v1/predict takes images as files of a form, as JSON with base64, or as the body itself; /v2 follows the Open
+    Inference Protocol, and /docs lists all routes. Only this machine can reach the service unless --host says
+    otherwise; docs/deploy.md explains how to run it for others.
 
         macs serve detector.onnx
         curl --data-binary @cat.png -H 'Content-Type: image/png' http://127.0.0.1:8000/v1/predict
@@ -44,23 +44,23 @@ def serve(
     Parameters
     ----------
     detector
-        File from `macs export`, or from `macs calibrate`, which is exported first, or hf://org/name. When it changes,
-        or on SIGHUP, it is loaded again while requests go on; a broken one changes nothing.
+        File from `macs export`; one from `macs calibrate`, which is exported first; or hf://org/name. When it changes,
+        or on SIGHUP, it is loaded again while requests go on; a damaged file is reported and not loaded.
     host
-        Address to listen at; 0.0.0.0 for all of this machine's.
+        Address to listen on; 0.0.0.0 means every address of this machine.
     port
-        0 for any that is free.
+        Port to listen on; 0 means any free one.
     host_name
         Name by which clients may reach a service without a key, besides localhost and addresses in digits; '*' for any
         name, which also lets a web page that somebody visits ask the service.
     api_key_file
-        File that holds the key which clients must send; else $MACS_API_KEY, if it is set.
+        File with the key that clients must send [default: $MACS_API_KEY, if it is set].
     threads
         Threads of the network [default: one per core].
     workers
         Threads that decode images [default: one per core, at most 8].
     net
-        A network of your own in a .safetensors file, as module:Class; only that is imported which is named here.
+        A network of your own in a .safetensors file, as module:Class; nothing else that the file names is imported.
     score
         A score of your own, likewise.
     """

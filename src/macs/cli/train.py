@@ -131,7 +131,7 @@ def pretrain(
     hardware: HardwareOptions = ANY_HARDWARE,
     json: Json = False,
 ) -> None:
-    """Train a classifier from scratch, without outliers: where every method starts, and the baseline MSP."""
+    """Train a classifier from scratch, without outliers: the baseline MSP, from which all methods start."""
     hardware.use()
     wanted = wanted_from(PRETRAINING_OPTIONS, recipe, options)
 
