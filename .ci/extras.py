@@ -163,7 +163,8 @@ def ray(files: Path) -> None:
 
 def ray_serve(files: Path) -> None:
     os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "60"
-    written = block("deploy.md", "from macs.serve.on_ray import application")
+    sys.path.append(str(ROOT / "examples"))
+    written = block("deploy.md", "from ray_serve import application")
     exec(written.replace("/models/detector.onnx", str(files / "one.onnx")).replace("max_replicas=8", "max_replicas=1"))
     ask("http://127.0.0.1:8000", files)
     from ray import serve as service

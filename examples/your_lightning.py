@@ -12,9 +12,9 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities import CombinedLoader
 from torch import Tensor, nn
-from your_loop import Separation, loader_of, loss_of
 
 import macs
+from your_loop import Separation, loader_of, loss_of
 
 
 class Classifier(pl.LightningModule):

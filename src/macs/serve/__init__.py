@@ -11,6 +11,4 @@ A request goes through these files in order:
     pipeline          bytes -> pixels by threads -> batches -> the network
     loaded_detector   the detector, thresholds by request, its description; loads it again when its file changes
     metrics, drift    counts, latencies, the share of OOD images, drift
-
-`on_ray` puts the application into replicas of Ray Serve.
 """

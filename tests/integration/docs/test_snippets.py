@@ -32,7 +32,7 @@ PYTHON = [block for block in BLOCKS if block.language == "python"]
 # Python blocks that are only compiled, by a line of theirs, and why they are not run.
 NOT_RUN = {
     "class SmallNet(nn.Module):": "a sketch; examples/your_model.py has the whole class, which the next blocks use",
-    "from macs.serve.on_ray import application": "starts a Ray cluster; tests/integration/serve/test_on_ray.py does",
+    "from ray_serve import application": "starts a Ray cluster; tests/integration/serve/test_ray_serve.py does",
     'providers=["cuda", "cpu"]': "needs a GPU; tests/integration/detector/test_runtime.py has the CPU alone",
 }
 OPERATORS = 'operators = library.Library("torchvision", "FRAGMENT")'  # in a block that has a test of its own

@@ -1,11 +1,13 @@
 """The service under Ray Serve: replicas whose number follows the load, each with an application of its own.
 
-    serve.run(application("/models/detector.onnx", max_replicas=8))               # in Python
-    serve run macs.serve.on_ray:build path=/models/detector.onnx max_replicas=8   # in a shell
+    serve.run(application("/models/detector.onnx", max_replicas=8))                                  # in Python
+    serve run --app-dir examples ray_serve:build path=/models/detector.onnx max_replicas=8           # in a shell
 
-The application is built inside each replica, because its ONNX Runtime session cannot be sent there.
+The application is built inside each replica, because its ONNX Runtime session cannot be sent there. Replicas need macs,
+but not this file.
 """
 
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +43,7 @@ def application(
     `min_replicas`, `max_replicas` and `target_ongoing_requests`, which is half a batch by default.
     """
     try:
-        from ray import serve
+        from ray import cloudpickle, serve
         from ray.serve.config import AutoscalingConfig
     except ImportError:
         raise MacsError("Serving on Ray needs Ray Serve: pip install 'macs-ood[ray-serve]'.") from None
@@ -50,6 +52,7 @@ def application(
     if unknown:
         raise MacsError(f"Ray's AutoscalingConfig has no field {min(unknown)!r}; see its documentation.")
     scaling = {"max_replicas": REPLICAS, "target_ongoing_requests": max(1, settings.batch // 2)} | autoscaling
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     where = str(path) if is_url(str(path)) else str(Path(path).absolute())
 
     def build_in_replica() -> Any:

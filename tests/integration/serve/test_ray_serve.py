@@ -19,8 +19,8 @@ from pydantic import ValidationError
 
 from macs.core.errors import MacsError
 from macs.serve.app import create_app
-from macs.serve.on_ray import Wanted, application, build, replica_app
 from macs.serve.settings import DEFAULT, ServeSettings
+from ray_serve import Wanted, application, build, replica_app
 from repository import ROOT
 from running import form, verdicts
 
