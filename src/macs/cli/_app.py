@@ -5,14 +5,26 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from cyclopts import App, Group, Parameter, Token
+from cyclopts import App, Parameter, Token
 from cyclopts.command_spec import CommandSpec
 
-from macs.core.console import Terminal
+from macs.cli._page import ABOUT, COMMANDS
 from macs.core.settings import Span, shown
 from macs.core.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Later:
+    """A terminal that is made when something is printed on it, so that an error does not wait for rich."""
+
+    def __getattr__(self, name: str) -> Any:
+        from macs.core.terminal import Terminal
+
+        return getattr(Terminal(), name)
 
 
 def _version() -> str:
@@ -24,93 +36,12 @@ def _version() -> str:
 app = App(
     name="macs",
     version=_version,
-    help="""Equip an image classifier with out-of-distribution (OOD) detection.
-
-    Four commands make a detector from a classifier, with the datasets in $MACS_DATA:
-
-        macs finetune --id cifar10 --outliers 300k --checkpoint classifier.pt --run runs/mine
-        macs evaluate runs/mine --ood svhn textures places365
-        macs calibrate runs/mine --out detector.safetensors
-        macs predict photos/ --detector detector.safetensors
-
-    Every command takes `--help`; `--quiet`, which hides progress and messages; `--verbose`, which logs what was read,
-    which device and precision were chosen and why, and how long each stage took; and `--traceback`, which shows where
-    an error happened.""",
+    help=ABOUT,
     help_format="markdown",
-    console=Terminal(),
+    console=cast("Console", Later()),
+    error_console=cast("Console", Later()),
     suppress_keyboard_interrupt=False,
 )
-app.register_install_completion_command()
-
-COMMANDS = {  # in the order in which a user needs them; a command's file is imported when the command is called
-    "Start": {
-        "quickstart": (
-            "quickstart:quickstart",
-            "Make a detector from a folder of photographs, with one folder per class: train, calibrate, check, and "
-            "report.",
-        ),
-        "demo": ("demo:demo", "Show the paper's idea on embedded images: no download, a minute on two cores."),
-        "doctor": (
-            "doctor:doctor",
-            "Report what is installed, where networks run and why, which data is on disk, and how to get what is "
-            "missing.",
-        ),
-    },
-    "Data": {
-        "data": ("data:commands", "List the datasets, check those on disk, and download others."),
-    },
-    "Train": {
-        "pretrain": (
-            "train:pretrain",
-            "Train a classifier from scratch, without outliers: the baseline MSP, from which all methods start.",
-        ),
-        "finetune": ("train:finetune", "Fine-tune a classifier with its own images and auxiliary outliers."),
-        "sweep": (
-            "sweep:sweep",
-            "Choose the margin of MaCS: fine-tune with each one from the same weights, and compare on held-out images.",
-        ),
-    },
-    "Measure": {
-        "evaluate": (
-            "evaluate:evaluate",
-            "Measure how well a classifier's confidence tells its own test images from unknown ones.",
-        ),
-        "report": (
-            "report:report",
-            "Write a report on what a network knows and does not know: one HTML page that opens in any browser.",
-        ),
-    },
-    "Use": {
-        "calibrate": (
-            "calibrate:calibrate",
-            "Turn a classifier into a detector: find the threshold that keeps a share of ID images.",
-        ),
-        "predict": (
-            "predict:predict",
-            "Decide for each image or row whether it is ID or OOD, with its most likely class, confidence and p-value.",
-        ),
-        "export": ("export:export", "Write a detector as one ONNX file that needs neither macs nor torch."),
-        "inspect": (
-            "inspect:inspect",
-            "Show the content of a detector file, without torch and without running code from it.",
-        ),
-        "serve": (
-            "serve:serve",
-            "Serve a detector over HTTP, without torch: verdicts, metrics, and a web page to try it.",
-        ),
-        "push": (
-            "push:push",
-            "Publish a detector on the Hugging Face hub, with a model card; others then use it as hf://org/name.",
-        ),
-    },
-    "Paper": {
-        "reproduce": (
-            "reproduce:reproduce",
-            "Reproduce tables and figures of the paper, with the paper's numbers beside ours.",
-        ),
-    },
-}
-OPTIONS = ("--help", "--version", "--install-completion")
 
 
 class Command(CommandSpec):
@@ -121,14 +52,12 @@ class Command(CommandSpec):
         return super().resolve(parent_app)
 
 
-for _order, (_title, _commands) in enumerate(COMMANDS.items()):
-    _group = Group(_title, sort_key=_order)
-    for _place, (_name, (_path, _summary)) in enumerate(_commands.items()):
-        # app.command(path) would keep the summary as the command's whole help.
-        app._commands[_name] = Command(f"macs.cli.{_path}", _name, help=_summary, group=_group, sort_key=_place)
-_group = Group("Options", sort_key=len(COMMANDS))
-for _place, _name in enumerate(OPTIONS):
-    app[_name].group, app[_name].sort_key = (_group,), _place
+for _place, (_name, (_path, _summary)) in enumerate(
+    command for group in COMMANDS.values() for command in group.items()
+):
+    # app.command(path) would keep the summary as the command's whole help.
+    app._commands[_name] = Command(f"macs.cli.{_path}", _name, help=_summary, sort_key=_place)
+app._commands["--install-completion"] = Command("macs.cli._completion:install", "--install-completion")
 
 Flag = Parameter(negative="")
 Several = Parameter(consume_multiple=True, negative="")  # an option followed by any number of values
@@ -206,4 +135,6 @@ def show(table: Any, value: Mapping[str, Any], as_json: bool) -> None:
     elif isinstance(table, str):
         print(*map(printable, table.split("\n")), sep="\n", flush=True)
     else:
+        from macs.core.terminal import Terminal
+
         Terminal(width=None if sys.stdout.isatty() else 120).print(table)

@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from macs.cli._app import Hardware
 from macs.core.errors import MacsError
-from macs.detector.hub import local_file
 
 if TYPE_CHECKING:
     from macs.data import ImageSet
@@ -35,6 +34,8 @@ def detector_file(
 
     The second value is a function that gives the detector, for which it may have to import torch.
     """
+    from macs.detector.hub import local_file
+
     hardware.prepare()
     path = local_file(path)
     if path.suffix == ".onnx":

@@ -20,9 +20,9 @@ from rich.progress import (
 from rich.table import Table
 
 from macs.cli._app import Data, Json, show
-from macs.core.console import Terminal
 from macs.core.errors import MacsError
 from macs.core.files import output_folder
+from macs.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from macs.data import pixels

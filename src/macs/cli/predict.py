@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from macs.cli._app import ANY_HARDWARE, Hardware, HardwareOptions, Json
 from macs.cli._detectors import Provider, detector_file
-from macs.core.console import Terminal, tell
+from macs.core.console import tell
 from macs.core.errors import MacsError
-from macs.core.files import is_url, output_file, write_atomically
 
 if TYPE_CHECKING:
     from macs.detector.verdicts import Count, Verdict
@@ -73,6 +72,7 @@ def predict(
     json
         Print JSON lines, as --format jsonl does.
     """
+    from macs.core.files import is_url, output_file, write_atomically
     from macs.detector.formats import choose_format
     from macs.detector.judging import check_promise
     from macs.detector.verdicts import Count
@@ -160,11 +160,16 @@ def _on_ray(
 @contextmanager
 def progress(shown: bool) -> "Iterator[Callable[[Count], None]]":
     """A function that shows the counts on a line of the terminal; the total is not known before the end."""
+    if not (shown and sys.stderr.isatty()):
+        yield lambda count: None
+        return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from macs.core.terminal import Terminal
 
     console = Terminal(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("0", total=None)
 
         def update(count: "Count") -> None:

@@ -11,7 +11,6 @@ from macs.cli._detectors import Provider
 from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.settings import Span
-from macs.detector.hub import ONNX, PYTORCH, local_file
 from macs.serve.settings import DEFAULT, ServeSettings
 
 PACKAGES = ("fastapi", "uvicorn", "httptools", "python_multipart", "prometheus_client", "onnxruntime")
@@ -68,6 +67,7 @@ def serve(
     if missing:
         raise MacsError(f"Serving needs {' and '.join(missing)}; pip install 'macs-ood[serve]'.")
     from macs.data.prefetch import set_workers
+    from macs.detector.hub import ONNX, PYTORCH, local_file
     from macs.serve.app import create_app
     from macs.serve.logs import write_log
     from macs.serve.middleware import key_of_clients

@@ -7,7 +7,6 @@ Each entry is a safetensors file, which runs no code. A damaged file counts as m
 be written is computed again next time: no error of the cache ends a command.
 """
 
-import hashlib
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -108,6 +107,8 @@ class Cache:
 
 
 def _checksum(key: str, arrays: "Mapping[str, NDArray[Any]]") -> str:
+    import hashlib
+
     digest = hashlib.sha256(key.encode())
     for name, array in sorted(arrays.items()):
         digest.update(repr((name, array.shape, array.dtype.str)).encode())

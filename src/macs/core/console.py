@@ -6,9 +6,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
-from typing import Any, TypeVar
-
-from rich.console import Console
+from typing import TypeVar
 
 from macs.core.errors import MacsWarning
 from macs.core.text import printable
@@ -21,20 +19,6 @@ FIRST_LINE, MOST_SECONDS = 10, 60  # seconds until the first line of progress, a
 QUIET, VERBOSE = "MACS_QUIET", "MACS_VERBOSE"
 
 
-class Terminal(Console):
-    """A console that leaves a closed pipe to macs.__main__, so that every command ends in the same way.
-
-    Colours and bars appear only on a terminal; $NO_COLOR turns colours off. With $MACS_QUIET, nothing is printed to
-    standard error; warnings and errors do not pass through here.
-    """
-
-    def __init__(self, *, stderr: bool = False, quiet: bool = False, **options: Any) -> None:
-        super().__init__(stderr=stderr, quiet=quiet or (stderr and bool(os.environ.get(QUIET))), **options)
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
 def track(batches: Iterable[T], total: int, description: str, show: bool) -> Iterator[T]:
     """Yield batches of `total` images in all, and show a progress bar; where there is no terminal, a line at times.
 
@@ -43,6 +27,8 @@ def track(batches: Iterable[T], total: int, description: str, show: bool) -> Ite
     the work so far, including that of the caller.
     """
     from rich.progress import Progress
+
+    from macs.core.terminal import Terminal
 
     console = Terminal(stderr=True, quiet=not show)
     start = time.monotonic()
@@ -62,6 +48,8 @@ def track(batches: Iterable[T], total: int, description: str, show: bool) -> Ite
 
 def tell(line: str, show: bool = True) -> None:
     """Print one line about the progress of the work."""
+    from macs.core.terminal import Terminal
+
     Terminal(stderr=True, quiet=not show, highlight=False, markup=False).print(line, soft_wrap=True)
 
 

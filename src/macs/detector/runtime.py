@@ -76,6 +76,10 @@ class OnnxDetector(Judge):
             threads or "its own number of",
         )
         self.p_values: PValues = p_values_in(content, self.calibration, path)
+        self.accept()
+
+    def accept(self) -> None:
+        """Set what a subclass needs of the metadata; raise if the file is of the other kind."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
@@ -84,9 +88,8 @@ class OnnxDetector(Judge):
 class Runtime(OnnxDetector, BaseDetector):
     """An exported detector of images, with the methods of `macs.Detector` that give verdicts."""
 
-    def __init__(self, path: str | Path, *, providers: str | Sequence[str] = (), threads: int = 0) -> None:
-        super().__init__(path, providers=providers, threads=threads)
-        self.preparation: Preparation = self.metadata.for_images(path)
+    def accept(self) -> None:
+        self.preparation: Preparation = self.metadata.for_images(self.path)
 
     @contextmanager
     def asking(self) -> Iterator[Ask]:
@@ -105,9 +108,8 @@ class FeatureRuntime(OnnxDetector, FeatureJudge):
     (300,)
     """
 
-    def __init__(self, path: str | Path, *, providers: str | Sequence[str] = (), threads: int = 0) -> None:
-        super().__init__(path, providers=providers, threads=threads)
-        self.columns: Columns = self.metadata.for_rows(path)
+    def accept(self) -> None:
+        self.columns: Columns = self.metadata.for_rows(self.path)
 
     def answer(self, features: NDArray[np.float32] | None, logits: NDArray[np.float32] | None) -> Predictions:
         arrays = {"features": features, self.columns.second: logits}
@@ -115,9 +117,13 @@ class FeatureRuntime(OnnxDetector, FeatureJudge):
 
 
 def open_onnx(path: str | Path, *, providers: str | Sequence[str] = (), threads: int = 0) -> Runtime | FeatureRuntime:
-    """An exported detector, whichever kind it is."""
-    kind = FeatureRuntime if OnnxDetector(path, threads=1).metadata.columns else Runtime
-    return kind(path, providers=providers, threads=threads)
+    """An exported detector, whichever kind it is; its network is loaded once."""
+    opened = OnnxDetector(path, providers=providers, threads=threads)
+    kind: type[Runtime | FeatureRuntime] = FeatureRuntime if opened.metadata.columns else Runtime
+    runtime = kind.__new__(kind)
+    vars(runtime).update(vars(opened))
+    runtime.accept()
+    return runtime
 
 
 def refuse_external_data(content: bytes, path: str | Path) -> None:

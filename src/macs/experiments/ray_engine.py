@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from macs.core.clusters import TRIES, connected, ended_tasks, same_version, slots
-from macs.core.console import Terminal, show_log
+from macs.core.console import show_log
 from macs.core.errors import MacsError, first_line, last_line
+from macs.core.terminal import Terminal
 from macs.core.version import __version__
 from macs.experiments.cells import Cell, Done, Examination
 from macs.experiments.mirrors import STATE, Mirror, to_read

@@ -10,7 +10,7 @@ from typing import Self
 import torch
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from macs.core.console import Terminal
+from macs.core.terminal import Terminal
 from macs.losses import confidence, mcd
 from macs.methods import Batch, Step
 from macs.training.runs import Epoch

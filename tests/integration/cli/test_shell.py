@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from command import needs_torch, refused, run
-from macs.core import console
+from macs.core import console, terminal
 from tiny import noise, save, stripes
 
 LOGGED = re.compile(r"\d\d:\d\d:\d\d\.\d{3} (macs[\w.]*): (.+)")
@@ -60,7 +60,7 @@ def test_quiet_leaves_out_messages_but_no_results_and_no_warnings(
     console.tell("at work")
     assert list(console.track(iter("ab"), 2, "steps", show=True)) == ["a", "b"]
     assert capsys.readouterr().err == ""
-    console.Terminal().print("a result")
+    terminal.Terminal().print("a result")
     assert capsys.readouterr().out == "a result\n"
     with pytest.warns(match="doubtful"):
         console.warn("doubtful")
@@ -180,11 +180,11 @@ def test_verbose_imports_no_torch() -> None:
 
 
 def in_a_terminal(**variables: str) -> str:
-    """What `macs data list` prints where standard output is a terminal."""
+    """What `macs predict --help` prints where standard output is a terminal."""
     ours, theirs = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "CI")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "macs", "--help"],
+        [sys.executable, "-m", "macs", "predict", "--help"],
         stdout=theirs,
         stderr=theirs,
         env={**environment, "TERM": "xterm-256color", **variables},
@@ -207,5 +207,6 @@ def in_a_terminal(**variables: str) -> str:
 def test_colours_are_for_terminals_that_want_them() -> None:
     assert COLOUR.search(in_a_terminal())
     assert not COLOUR.search(in_a_terminal(NO_COLOR="1"))
-    done = subprocess.run([sys.executable, "-m", "macs", "--help"], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "macs", "predict", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "\x1b" not in done.stdout + done.stderr

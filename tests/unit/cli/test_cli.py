@@ -8,7 +8,8 @@ import torch
 
 from command import refused, run
 from macs import nets
-from macs.cli._app import COMMANDS, app
+from macs.cli._app import app
+from macs.cli._page import COMMANDS
 from macs.data.preparation import Preparation
 from macs.data.spec import DataSpec
 from macs.training.recipe import Recipe
@@ -163,11 +164,33 @@ def test_help_names_every_option_of_the_recipe(capsys: pytest.CaptureFixture[str
     assert "[default: 0.9]" in lines and "[default: sgd; adamw for another library's network]" in lines
 
 
-def test_help_shows_every_command_in_its_group_and_the_way_to_a_detector(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_every_command_in_its_group(capsys: pytest.CaptureFixture[str]) -> None:
     run("--help")
     text = capsys.readouterr().out
-    places = [text.index(f"─ {title} ─") for title in ("Start", "Data", "Train", "Measure", "Use", "Paper", "Options")]
-    assert places == sorted(places) and "─ Commands ─" not in text  # where a command without a group would stand
+    titles = [part.partition("\n  ")[0] for part in text.split("\n\n") if "\n  " in part and part[0] != " "]
+    assert titles == ["Start", "Data", "Train", "Measure", "Use", "Paper", "Options"]
+    for name in app:
+        assert f"\n  {name}" in text or f", {name} " in text, name
+
+
+def test_help_shows_a_command_of_the_users_own(capsys: pytest.CaptureFixture[str]) -> None:
+    @app.command
+    def counting() -> None:
+        """Count what there is.
+
+        One by one.
+        """
+
+    try:
+        run("--help")
+    finally:
+        del app["counting"]
+    assert "\nYours\n  counting  Count what there is.\n" in capsys.readouterr().out
+
+
+def test_the_first_page_shows_the_way_to_a_detector(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--help")
+    text = capsys.readouterr().out
     lines = [line.split()[:2] for line in text.splitlines() if line.split()[:1] == ["macs"]]
     assert lines == [["macs", name] for name in ("finetune", "evaluate", "calibrate", "predict")]
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from macs.core.console import HUB, VERBOSE, Terminal, one_line_about_the_hub, show_log, tell, timed, track, warn
+from macs.core.console import HUB, VERBOSE, one_line_about_the_hub, show_log, tell, timed, track, warn
 from macs.core.errors import MacsWarning
+from macs.core.terminal import Terminal
 
 
 def test_lines_go_to_standard_error_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
