@@ -91,7 +91,8 @@ class Connection(asyncio.Protocol):
 
 
 def request_for(content: bytes) -> bytes:
-    head = f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\nContent-Length: {len(content)}\r\n\r\n"
+    head = "POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"
+    head += f"Content-Length: {len(content)}\r\n\r\n"
     return head.encode() + content
 
 

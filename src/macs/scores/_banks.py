@@ -1,10 +1,13 @@
-"""Drawing the training features that a score keeps as its bank."""
+"""The bank of training features that a score keeps: how it is drawn, and how features are compared with all of it."""
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
 SEED = 0
+PRODUCTS = 2**24  # of features with a bank at a time: 64 MB, however many features there are
 
 
 def drawn(features: Tensor, count: int) -> Tensor:
@@ -13,3 +16,14 @@ def drawn(features: Tensor, count: int) -> Tensor:
         return torch.arange(len(features), device=features.device)
     chosen = np.random.default_rng(SEED).choice(len(features), count, replace=False)
     return torch.from_numpy(np.sort(chosen)).to(features.device)
+
+
+def compared(work: Callable[[Tensor], Tensor], features: Tensor, bank: Tensor) -> Tensor:
+    """One number for each of N features from `work`, which multiplies what it gets with the whole bank.
+
+    It gets a part of the features at a time, except in an exported graph, whose batches the runtime chooses.
+    """
+    rows = max(1, PRODUCTS // max(1, len(bank)))
+    if torch.compiler.is_exporting() or len(features) <= rows:
+        return work(features)
+    return torch.cat([work(part) for part in features.split(rows)])

@@ -25,7 +25,7 @@ from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
-from macs.scores._banks import drawn
+from macs.scores._banks import compared, drawn
 
 ROUNDS = 10  # of k-means: the bank has to cover the features well, for which the best clusters are not needed
 ROWS = 4096  # points that are compared with all centres at a time
@@ -63,14 +63,19 @@ class KNN(Score):
         return {"vectors": clustered(points, bank) if self.reduce == "kmeans" else bank}
 
     def confidence(self, outputs: Outputs) -> Tensor:
+        measure = self._between_units if self.normalise else self._between_rows
+        return -compared(measure, outputs.features, self.vectors)
+
+    def _between_units(self, features: Tensor) -> Tensor:
+        """r_k. Between unit vectors ||u - v||^2 = 2 - 2 u.v, so the nearest have the largest products."""
         k = min(self.k, len(self.vectors))  # with fewer than k images, the farthest one
-        if not self.normalise:
-            features, lengths = outputs.features, self.vectors.square().sum(1)
-            kth = (features @ self.vectors.T - lengths / 2).topk(k).indices[:, -1]
-            return -(features - self.vectors[kth]).square().sum(1).sqrt()  # exact, where lengths less products cancel
-        # Between unit vectors ||u - v||^2 = 2 - 2 u.v, so the nearest have the largest products.
-        products = (normalize(outputs.features) @ self.vectors.T).topk(k, sorted=False).values.amin(1)
-        return -(2 - 2 * products).clamp(min=0).sqrt()
+        products = (normalize(features) @ self.vectors.T).topk(k, sorted=False).values.amin(1)
+        return (2 - 2 * products).clamp(min=0).sqrt()
+
+    def _between_rows(self, features: Tensor) -> Tensor:
+        k, lengths = min(self.k, len(self.vectors)), self.vectors.square().sum(1)
+        kth = (features @ self.vectors.T - lengths / 2).topk(k).indices[:, -1]
+        return (features - self.vectors[kth]).square().sum(1).sqrt()  # exact, where lengths less products cancel
 
 
 def clustered(points: Tensor, centres: Tensor) -> Tensor:

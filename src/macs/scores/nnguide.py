@@ -25,7 +25,7 @@ from macs.core.console import warn
 from macs.core.settings import Span
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
-from macs.scores._banks import drawn
+from macs.scores._banks import compared, drawn
 
 SHARE = 0.01  # of the training images in the bank
 TIMES = 10  # as many as k, at least
@@ -58,6 +58,8 @@ class NNGuide(Score):
         return self.bank or images
 
     def confidence(self, outputs: Outputs) -> Tensor:
+        return outputs.logits.logsumexp(1) * compared(self._similarity, outputs.features, self.vectors)
+
+    def _similarity(self, features: Tensor) -> Tensor:
         k = min(self.k, len(self.vectors))
-        nearest = (normalize(outputs.features) @ self.vectors.T).topk(k, sorted=False).values
-        return outputs.logits.logsumexp(1) * nearest.mean(1)
+        return (normalize(features) @ self.vectors.T).topk(k, sorted=False).values.mean(1)

@@ -13,6 +13,7 @@ from scipy.special import logsumexp
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
+from torch import Tensor
 
 from clustered_features import (
     BIAS,
@@ -30,10 +31,12 @@ from clustered_features import (
 from macs import scores
 from macs.core.errors import MacsError, MacsWarning
 from macs.inference import Outputs
+from macs.scores import _banks
 from macs.scores.ash import ASH, ASHB, ASHP
 from macs.scores.dice import DICE
 from macs.scores.gen import GEN
 from macs.scores.knn import KNN, clustered
+from macs.scores.nnguide import NNGuide
 from macs.scores.react import ReAct
 from macs.scores.scale import Scale
 from macs.scores.vim import ViM, principal_dimensions
@@ -130,6 +133,22 @@ def test_knn_agrees_with_scikit_learn(k: int) -> None:
     neighbours = NearestNeighbors(n_neighbors=min(k, len(TRAIN)), algorithm="brute").fit(normalize(TRAIN))
     distances = neighbours.kneighbors(normalize(TEST))[0][:, -1]
     assert confidences(KNN(k)) == pytest.approx(-distances, rel=1e-9)
+
+
+@pytest.mark.parametrize("score", [KNN(5), KNN(5, normalise=False), NNGuide(5)], ids=str)
+def test_a_bank_is_compared_with_few_features_at_a_time(score: scores.Score, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, fitted = confidences(score), score.fit(known(torch.float64))
+    monkeypatch.setattr(_banks, "PRODUCTS", 2 * len(fitted.vectors) + 1)
+    parts: list[int] = []
+    largest = Tensor.topk
+
+    def counted(products: Tensor, k: int, **options: bool) -> object:
+        parts.append(len(products))
+        return largest(products, k, **options)
+
+    monkeypatch.setattr(Tensor, "topk", counted)
+    assert asked(fitted, TEST, torch.float64) == pytest.approx(whole, rel=1e-12)
+    assert max(parts) == 2 and sum(parts) == len(TEST)
 
 
 def unit_points(count: int, seed: int) -> np.ndarray:
