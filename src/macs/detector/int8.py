@@ -60,6 +60,8 @@ class Quantised:
     images: int
     accuracy: Change
     auroc: dict[str, Change]
+    same_label: float  # share of the images, OOD sets included, that get the label that they have in float32
+    same_verdict: float  # share that gets the same verdict, each network with its own threshold
     bytes_float32: int
     bytes_int8: int
     calibration: Calibration
@@ -71,6 +73,7 @@ class Quantised:
         size = f"{self.bytes_float32 / 1e6:.2f} MB -> {self.bytes_int8 / 1e6:.2f} MB"
         lines = [f"float32 -> int8 on {self.images:,} images:", f"  accuracy {self.accuracy}"]
         lines += [f"  AUROC against {name} {change}" for name, change in self.auroc.items()]
+        lines.append(f"  {self.same_label:.2%} of all images keep their label, {self.same_verdict:.2%} their verdict")
         return "\n".join([*lines, f"  size {size}", str(self.calibration)])
 
 
@@ -130,10 +133,23 @@ def export_int8(
         for name, (_, in_8_bits) in unknown.items()
     }
     tuned = replace(tuned, calibration=replace(record, passing=passing))
+    before, after = (
+        each.judge(joined(answered), each.thresholds())
+        for each, answered in zip((detector, tuned), zip(known, *unknown.values(), strict=True), strict=True)
+    )
+    same = {"same_label": before.index == after.index, "same_verdict": before.is_ood == after.is_ood}
     describe(small, tuned, precision="int8")
     content = sealed(small)
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
-    return Quantised(len(rest), accuracy, auroc, whole.ByteSize(), len(content), tuned.calibrated)
+    return Quantised(
+        len(rest),
+        accuracy,
+        auroc,
+        **{what: float(equal.mean()) for what, equal in same.items()},
+        bytes_float32=whole.ByteSize(),
+        bytes_int8=len(content),
+        calibration=tuned.calibrated,
+    )
 
 
 def quantise(model: "ModelProto", images: ImageSet) -> "ModelProto":

@@ -76,6 +76,19 @@ def test_the_measured_costs_are_those_of_the_written_file(
     assert np.abs(confidence - float32.confidence).mean() < 0.1
 
 
+def test_kept_labels_and_verdicts_are_counted_over_all_images(
+    small: tuple[Path, int8.Quantised], detector: Detector, labelled: ImageSet, unknown: ImageSet
+) -> None:
+    path, result = small
+    pixels = np.concatenate([labelled.split(100)[1].pixels[:], unknown.pixels[:]])
+    label, _, _, is_ood = session(path.read_bytes()).run(None, {"images": pixels})
+    float32 = detector.predict(ImageSet.from_array(pixels))
+    one = 1.5 / len(pixels)  # an image at the threshold itself may fall on either side in a batch of another size
+    assert result.same_label == pytest.approx(np.mean(label == float32.index), abs=one)
+    assert result.same_verdict == pytest.approx(np.mean(is_ood == float32.is_ood), abs=one)
+    assert 0.5 < result.same_verdict < 1  # so that a comparison of a network with itself would be seen
+
+
 def test_the_threshold_is_calibrated_anew_on_images_that_gave_no_ranges(
     small: tuple[Path, int8.Quantised], detector: Detector, labelled: ImageSet
 ) -> None:
@@ -158,7 +171,7 @@ def test_images_that_cannot_measure_it_are_refused(detector: Detector, unknown: 
 
 def test_the_result_in_words(small: tuple[Path, int8.Quantised]) -> None:
     text = str(small[1])
-    for words in ("accuracy", "AUROC against noise", "points", "MB", "k = 10"):
+    for words in ("accuracy", "AUROC against noise", "points", "keep their label", "their verdict", "MB", "k = 10"):
         assert words in text
     json.dumps(small[1].as_dict())
 
