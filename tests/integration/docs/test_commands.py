@@ -97,6 +97,7 @@ FIRST = {
         "macs calibrate runs/known --out detector.safetensors",
     ],
     "docs/openood.md": ["macs finetune --net wrn-10-1 --run runs/mine"],
+    "docs/score-tables.md": ["macs finetune --net wrn-10-1 --run runs/mine"],
     "docs/scores.md": ["macs finetune --net wrn-10-1 --run runs/mine"],
 }
 

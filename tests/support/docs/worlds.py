@@ -262,6 +262,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
     "openood.md": (of_openood,),
     "paper.md": (classifier,),
     "scaling.md": (classifier, other_classifiers, outliers_file, a_detector, shard),
+    "score-tables.md": (classifier,),
     "scores.md": (photographs, classifier, outliers_file),
     "study.md": (equalised_flowers,),
     "timm.md": (photographs,),

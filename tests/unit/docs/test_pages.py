@@ -9,7 +9,7 @@ import yaml
 from repository import ROOT
 
 NAV: list[dict[str, list[Any]]] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
-LONG = ("Reference", "Appendix")  # what is looked up rather than read
+LONG = ("Appendix",)  # what is looked up rather than read
 MOST_WORDS = 2500
 
 
