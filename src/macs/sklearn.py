@@ -44,7 +44,6 @@ from macs.detector.p_values import PValues
 from macs.detector.rows import Rows
 from macs.predictions import joined
 from macs.scores import Score
-from macs.scores.relative_mahalanobis import RelativeMahalanobis
 
 __all__ = ["OODDetector", "auroc"]
 
@@ -147,6 +146,8 @@ class OODDetector(OutlierMixin, BaseEstimator):
         if labels is not None:
             if len(labels) != len(rows):
                 raise MacsError(f"X has {len(rows)} rows, but y has {len(labels)} labels.")
+            if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+                raise MacsError("y holds labels that are not numbers; label unknown rows -1.")
             rows = np.flatnonzero(labels != UNKNOWN) if labels.dtype.kind in "iuf" else rows
         if len(rows) < 2:
             raise MacsError(f"There are {len(rows)} known rows (n_samples = {len(rows)}), but at least 2 are needed.")
@@ -239,8 +240,6 @@ class OODDetector(OutlierMixin, BaseEstimator):
         """A detector that is not calibrated; scores of a classifier's logits may have nothing to learn."""
         classes = [] if self.estimator is None else self.estimator_.classes_.tolist()
         detector = FeatureDetector(self._make_score(), classes=classes)
-        if labels is None and isinstance(detector.score, RelativeMahalanobis):
-            raise MacsError(f"{detector.score.written} compares classes with all rows together; give y.")
         return detector.fit(self._rows(X, labels, train), rows=0)
 
     def _rows(self, X: Any, labels: Any = None, index: Positions | None = None) -> Rows:

@@ -82,9 +82,9 @@ def calibrate(
         Sets of unknown images (their val split, else test); the share of each that would pass as ID is printed.
     score
         Confidence: any score of docs/scores.md except odin and adascale, a sum such as msp+vim, or auto, which chooses
-        a score on held-out images [default: the score of the run's method, else msp]. Settings are given
-        as --score.k 10. For a sum and for auto, a quarter of the images, at most 1,000, is held out and takes no part
-        in the calibration.
+        a score on held-out images [default: the score of the run's method, else msp; for rows, energy]. Settings are
+        given as --score.k 10. For a sum and for auto, a quarter of the images, at most 1,000, is held out and takes no
+        part in the calibration.
     fit_on
         ID training images, for a score that is fitted to such images: a name, a folder with or without a train folder
         inside, or a .npy file [default: the images that the run was trained on].

@@ -23,7 +23,6 @@ from macs.data.preparation import DEFAULT, Preparation
 from macs.data.spec import pixels_hash
 from macs.detector.base import Ask, BaseDetector, Images
 from macs.detector.calibration import Calibration, share_to_keep
-from macs.detector.metadata import wrong_names
 from macs.detector.p_values import PValues
 from macs.detector.publishing import OnTheHub
 from macs.detector.score_selection import Choice, candidate_names, choose
@@ -45,7 +44,7 @@ HELD_OUT = "held-out images"
 
 
 @dataclass(eq=False, init=False, repr=False)
-class Detector(OnTheHub, BaseDetector, ScoredDetector[ImageSet]):
+class Detector(BaseDetector, ScoredDetector[ImageSet], OnTheHub):
     """A classifier, a score and a threshold, which together decide whether an image is ID or OOD.
 
     `fit` and `calibrate` change the detector and return it, as in scikit-learn; if they fail, it stays as it was.
@@ -108,9 +107,7 @@ class Detector(OnTheHub, BaseDetector, ScoredDetector[ImageSet]):
 
     def __repr__(self) -> str:
         """One line: the fields of a network would fill a screen."""
-        record = self.calibration
-        state = f"keeps {record.keep:.4g} of {record.data}" if record else "not calibrated"
-        return f"<Detector {nets.name_of(self.net)}, {self.score!r}, {state}>"
+        return f"<Detector {nets.name_of(self.net)}, {self.score!r}, {self._state}>"
 
     def _repr_html_(self) -> str:
         """What the detector is and what it promises, as a notebook shows it."""
@@ -390,24 +387,6 @@ class Detector(OnTheHub, BaseDetector, ScoredDetector[ImageSet]):
         with inference(self.net, PRECISION, features) as run:
             yield lambda batch: self._with_p_values(scores.answer(self.score, run(batch)))
 
-    def save(self, path: str | Path) -> None:
-        """Write everything into one .safetensors file.
-
-        Parameters
-        ----------
-        path
-            File to write, ending in .safetensors.
-
-        Examples
-        --------
-        >>> import macs
-        >>> net = macs.nets.build("wrn-10-1", classes=8)
-        >>> macs.Detector(net).calibrate(macs.data.load("digits", "val")).save("d.safetensors")
-        """
-        from macs.detector.saving import save
-
-        save(self, path)
-
     @classmethod
     def from_run(cls, run: str | Path | None = None, **options: Any) -> "Detector":
         """Calibrate a detector of a finished run, as `macs calibrate` does.
@@ -464,26 +443,6 @@ class Detector(OnTheHub, BaseDetector, ScoredDetector[ImageSet]):
 
         return read(path).load(net, score)
 
-    def export(self, path: str | Path) -> None:
-        """Write one ONNX file: raw uint8 pixels in; index, confidence, p_value and is_ood out.
-
-        Parameters
-        ----------
-        path
-            File to write, ending in .onnx; `macs.Runtime` runs it without torch.
-
-        Examples
-        --------
-        >>> import macs
-        >>> detector = macs.Detector(macs.nets.build("wrn-10-1", classes=8)).calibrate(macs.data.load("digits", "val"))
-        >>> detector.export("d.onnx")
-        >>> macs.Runtime("d.onnx").predict(macs.data.load("digits", "test")).is_ood.shape
-        (288,)
-        """
-        from macs.detector.export import export
-
-        export(self, path)
-
     def export_int8(
         self,
         path: str | Path,
@@ -503,7 +462,7 @@ class Detector(OnTheHub, BaseDetector, ScoredDetector[ImageSet]):
         ood = to_sets({} if ood is None else ood, "OOD sets", self.preparation)
         return export_int8(self, path, images, ood, max_drop, progress)
 
-    def _class_names(self, images: ImageSet) -> tuple[str, ...]:
+    def _names(self, images: ImageSet) -> tuple[str, ...]:
         """The names of the network's classes; an error if the images have other classes."""
         outputs = count_outputs(self.net, images.size)
         numbers = tuple(map(str, range(outputs)))
@@ -515,8 +474,6 @@ class Detector(OnTheHub, BaseDetector, ScoredDetector[ImageSet]):
                 f"The network tells {outputs} classes apart, but {whose} {len(names)} ({few(names)}); "
                 "give the classes that it was trained with."
             )
-        if wrong := wrong_names(names):
-            raise MacsError(f"Cannot tell the classes apart: {wrong} ({few(names)}); give each its own name.")
         same_classes(images, names, "the detector was given")
         return names
 

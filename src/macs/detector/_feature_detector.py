@@ -15,7 +15,6 @@ from macs.core.errors import MacsError
 from macs.data.compatibility import few
 from macs.detector.calibration import ROWS, Calibration, share_to_keep
 from macs.detector.feature_judge import FeatureJudge
-from macs.detector.metadata import wrong_names
 from macs.detector.p_values import PValues
 from macs.detector.rows import Columns, Rows, matrix
 from macs.detector.score_selection import Choice
@@ -88,9 +87,7 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
         self.calibration, self.p_values, self.choice = calibration, p_values, choice
 
     def __repr__(self) -> str:
-        record = self.calibration
-        state = f"keeps {record.keep:.4g} of {record.data}" if record else "not calibrated"
-        return f"<FeatureDetector {self.score!r}, {state}>"
+        return f"<FeatureDetector {self.score!r}, {self._state}>"
 
     def to(self, device: torch.device | str) -> Self:
         """Move score and head to a device, in place as torch does, and return the detector."""
@@ -223,30 +220,14 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
         # A copy, since the score may be fitted on the way.
         done = replace(ready)._become(ready)._calibrate(validation, keep, per_class, sets, others, progress=False)
         assert done.p_values is not None  # since it is calibrated
-        if ready.accepted.probabilities and np.ptp(done.p_values.confidences) < SAME:
+        found = done.p_values.confidences
+        alike = np.ptp(found) < SAME and ready.score.reads == "logits"
+        if alike and (ready.accepted.probabilities or np.abs(found).max() < SAME):
             raise MacsError(
-                f"{self.score.written} gives all rows of probabilities the same confidence, since they sum to one; "
-                "take msp or gen, or give logits."
+                f"{self.score.written} gives all rows the same confidence, as energy does to probabilities and their "
+                "logarithms, which sum to one; take msp or gen, or give logits."
             )
         return self._become(done)
-
-    def save(self, path: str | Path) -> None:
-        """Write everything into one .safetensors file.
-
-        Parameters
-        ----------
-        path
-            File to write, ending in .safetensors.
-
-        Examples
-        --------
-        >>> import macs, numpy as np
-        >>> logits = np.random.default_rng(0).normal(size=(300, 5))
-        >>> macs.FeatureDetector("energy").calibrate(logits=logits).save("d.safetensors")
-        """
-        from macs.detector.saving import save
-
-        save(self, path)
 
     @classmethod
     def load(cls, path: str | Path, score: Score | str | None = None) -> "FeatureDetector":
@@ -276,39 +257,19 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
 
         return read(path).load_features(score)
 
-    def export(self, path: str | Path) -> None:
-        """Write one ONNX file: features or logits in float32 in; index, confidence, p_value and is_ood out.
-
-        Parameters
-        ----------
-        path
-            File to write, ending in .onnx; `macs.FeatureRuntime` runs it without torch.
-
-        Examples
-        --------
-        >>> import macs, numpy as np
-        >>> logits = np.random.default_rng(0).normal(size=(300, 5))
-        >>> macs.FeatureDetector("energy").calibrate(logits=logits).export("d.onnx")
-        >>> len(macs.FeatureRuntime("d.onnx").predict(logits=logits))
-        300
-        """
-        from macs.detector.export import export
-
-        export(self, path)
-
     def _accepting(self, rows: Rows) -> Self:
         """A copy that takes such rows; an error if the score needs others."""
         score, widths = self.score, rows.columns
         what = score.written
         takes_features = score.reads == "features" or (self.head is not None)
         if takes_features and rows.features is None:
-            raise MacsError(f"{what} judges features{' of the head' if self.head is not None else ''}; give features=.")
+            raise MacsError(f"{what} judges features{' of the head' if self.head is not None else ''}; give features.")
         if self.head is not None and widths.features != self.head[0].shape[1]:
             raise MacsError(
                 f"{rows.name} has {widths.features:,} features per row, but the head takes {self.head[0].shape[1]:,}."
             )
         if self.head is None and score.uses_logits and rows.logits is None:
-            raise MacsError(f"{what} judges logits; give logits= or, to compute them from features, head=(W, b).")
+            raise MacsError(f"{what} judges logits; give logits, or a head that computes them from features.")
         columns = Columns(
             widths.features if takes_features else 0,
             0 if self.head is not None else widths.logits,
@@ -413,14 +374,12 @@ class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
     def _chosen(self, auto: Auto, fitting: Fitting[Rows], held_out: Rows) -> tuple[Score, Choice]:
         raise MacsError("auto chooses among scores by looking at images; name a score for features and logits.")
 
-    def _class_names(self, images: Rows) -> tuple[str, ...]:
+    def _names(self, images: Rows) -> tuple[str, ...]:
         if not self._width:
             return ()
         names = self.classes or images.classes or tuple(map(str, range(self._width)))
         if len(names) != self._width:
             raise MacsError(f"There are {self._width} logits, but {len(names)} classes ({few(names)}).")
-        if wrong := wrong_names(names):
-            raise MacsError(f"Cannot tell the classes apart: {wrong} ({few(names)}); give each its own name.")
         return names
 
     def _hash(self, images: Rows) -> str:

@@ -22,7 +22,7 @@ from macs.data.prefetch import DECODERS, batch_at, batches_of, map_ahead
 from macs.data.preparation import Preparation
 from macs.detector.judging import Judge, check_promise
 from macs.detector.paths import Item, find_images
-from macs.detector.verdicts import Verdict, Verdicts, control_false_discoveries
+from macs.detector.verdicts import Verdict, Verdicts
 from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.protocol import Protocol
 from macs.evaluation.results import Evaluation
@@ -96,24 +96,13 @@ class BaseDetector(Judge):
         """Judge images, as `predict` does."""
         return self.predict(images)
 
-    def predict_files(
+    def _judge_files(
         self,
         paths: str | Path | Iterable[str | Path],
-        *,
-        threshold: float | None = None,
-        fdr: float | None = None,
-        on_row: Callable[[Verdict], Any] = lambda row: None,
+        thresholds: NDArray[np.float32],
+        on_row: Callable[[Verdict], Any],
     ) -> Iterator[Verdict]:
-        """Judge the images in files, folders, globs and .npy files; memory does not grow with their number.
-
-        Rows come as they are computed. With `fdr` they come at the end, since it judges all images together; `on_row`
-        is called with each row as it is computed.
-        """
-        if not isinstance(paths, str | Path | Iterable):
-            raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
-        check_promise(self.calibrated, threshold, fdr)
-        rows = self.predict_items(find_images(paths), threshold, on_row)
-        return rows if fdr is None else control_false_discoveries(rows, fdr)
+        return self._rows(find_images(paths), thresholds, on_row)
 
     def predict_items(
         self,

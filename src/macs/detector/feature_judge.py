@@ -14,7 +14,7 @@ from macs.data.image_files import printable_name
 from macs.detector.judging import Judge, check_promise
 from macs.detector.row_files import tables_in
 from macs.detector.rows import BATCH, Columns, Rows, Slice
-from macs.detector.verdicts import Verdict, Verdicts, control_false_discoveries
+from macs.detector.verdicts import Verdict, Verdicts
 from macs.evaluation.measurement import measure
 from macs.evaluation.protocol import Protocol
 from macs.evaluation.results import Evaluation
@@ -79,34 +79,17 @@ class FeatureJudge(Judge):
         rows = Rows.of(features, logits=logits, probabilities=probabilities)
         return self.decided(self.judge(*self._placed(rows, tau)), fdr)
 
-    def predict_files(
+    def _judge_files(
         self,
         paths: str | Path | Iterable[str | Path],
-        *,
-        threshold: float | None = None,
-        fdr: float | None = None,
-        on_row: Callable[[Verdict], Any] = lambda row: None,
+        thresholds: NDArray[np.float32],
+        on_row: Callable[[Verdict], Any],
     ) -> Iterator[Verdict]:
-        """Judge the rows of .npz, .npy, .parquet and .csv files; memory does not grow with their number.
-
-        Rows come as they are computed. With `fdr` they come at the end, since it judges all rows together; `on_row` is
-        called with each row as it is computed. A file that cannot be read gives one row with the reason.
-        """
-        if not isinstance(paths, str | Path | Iterable):
-            raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
-        check_promise(self.calibrated, threshold, fdr)
-        tau = self.thresholds(threshold)
-        rows = self._rows_of([paths] if isinstance(paths, str | Path) else paths, tau, on_row)
-        return rows if fdr is None else control_false_discoveries(rows, fdr)
-
-    def _rows_of(
-        self, paths: Iterable[str | Path], tau: NDArray[np.float32], on_row: Callable[[Verdict], Any]
-    ) -> Iterator[Verdict]:
-        for path in paths:
+        for path in [paths] if isinstance(paths, str | Path) else paths:
             first, name = 0, printable_name(user_path(path))
             try:
                 for part in tables_in(path, self.accepted):
-                    verdicts = self.judge(*self._placed(part, tau))
+                    verdicts = self.judge(*self._placed(part, thresholds))
                     for row in verdicts.rows(f"{name}[{first + place}]" for place in range(len(part))):
                         on_row(row)
                         yield row

@@ -1,9 +1,11 @@
 """Judge: from predictions to verdicts, by thresholds or by p-values, whatever was predicted and whichever way."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from numbers import Real
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.detector.calibration import Calibration, images_to_resolve
-from macs.detector.verdicts import Verdicts, highest_discovery
+from macs.detector.verdicts import Verdict, Verdicts, control_false_discoveries, highest_discovery
 from macs.predictions import NO_CLASS, Predictions
 
 
@@ -36,6 +38,35 @@ class Judge:
         if not isinstance(override, Real) or not abs(override) <= float(np.finfo(np.float32).max):
             raise MacsError(f"The threshold must be a number, not {override}.")
         return np.full_like(values, override)
+
+    def predict_files(
+        self,
+        paths: str | Path | Iterable[str | Path],
+        *,
+        threshold: float | None = None,
+        fdr: float | None = None,
+        on_row: Callable[[Verdict], Any] = lambda row: None,
+    ) -> Iterator[Verdict]:
+        """Judge what is in files; memory does not grow with their number. A file that cannot be read gives its reason.
+
+        Files are those of images, folders, globs and .npy files of pixels; for a detector of rows, .npz, .npy, .parquet
+        and .csv files of features or logits. Verdicts come as they are computed. With `fdr` they come at the end, since
+        it judges all together; `on_row` is called with each as it is computed.
+        """
+        if not isinstance(paths, str | Path | Iterable):
+            raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
+        check_promise(self.calibrated, threshold, fdr)
+        rows = self._judge_files(paths, self.thresholds(threshold), on_row)
+        return rows if fdr is None else control_false_discoveries(rows, fdr)
+
+    def _judge_files(
+        self,
+        paths: str | Path | Iterable[str | Path],
+        thresholds: NDArray[np.float32],
+        on_row: Callable[[Verdict], Any],
+    ) -> Iterator[Verdict]:
+        """Yield one verdict per image or row, in order."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `_judge_files`")
 
     def judge(
         self, predictions: Predictions, thresholds: NDArray[np.float32], reasons: Mapping[int, str] | None = None

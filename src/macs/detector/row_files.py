@@ -33,16 +33,18 @@ def tables_in(path: str | Path, columns: Columns | None = None, kind: str = "fea
             (kind,) = columns.takes
         yield from _arrays(path, kind)
         return
+    empty = True
     for names, values in _parquet(path) if path.suffix == ".parquet" else _csv(path):
         arrays, own = arranged(names, values.__getitem__, str(path))
         yield Rows.of(arrays, name=str(path)).named(own)
+        empty = False
+    if empty:
+        raise MacsError(f"{path} has no rows; give some.")
 
 
 def rows_in(path: str | Path, kind: str = "features") -> dict[str, Any]:
     """All rows of a file, as a mapping of the names of arrays to arrays, or to a table."""
     parts = list(tables_in(path, kind=kind))
-    if not parts:
-        raise MacsError(f"{path} has no rows; give some.")
     first = parts[0]
     second = "probabilities" if first.probabilities else "logits"
     found: dict[str, Any] = {}
@@ -133,10 +135,16 @@ def _csv(path: Path) -> Iterator[tuple[list[str], list[Any]]]:
                         )
                 cells = list(zip(*part, strict=True))
                 if texts is None:
-                    texts = {place for place, column in enumerate(cells) if not _is_number(column[0])}
+                    texts = {place for place, column in enumerate(cells) if _is_text(column)}
                 yield names, [np.array(c) if i in texts else _numbers(c) for i, c in enumerate(cells)]
     except (UnicodeError, csv.Error) as error:
         raise MacsError(f"{path} is not a CSV file in UTF-8: {first_line(error)}; write it again.") from None
+
+
+def _is_text(cells: tuple[str, ...]) -> bool:
+    """Whether there are cells, and none is a number; a single one that is none is a row that cannot be judged."""
+    given = [*filter(None, cells)]
+    return bool(given) and not any(map(_is_number, given))
 
 
 def _is_number(cell: str) -> bool:

@@ -102,8 +102,8 @@ class Rows:
             found = {key: features[key] for key in (*KINDS, *LABELS) if key in features}
             if not found.keys() & {*KINDS}:
                 raise MacsError(
-                    f"{name} has {few([*map(str, features)]) or 'no arrays'}, but none of {', '.join(KINDS)}; name its "
-                    "arrays like that."
+                    f"{name} has {few([*map(str, features)]) or 'no arrays'}; it needs arrays called "
+                    f"{', '.join(KINDS)}."
                 )
             single = found.pop("label", None)
             arrays = {"labels": single, **found} if labels is None else {**found, "labels": labels}
@@ -120,7 +120,7 @@ class Rows:
         if logits is not None and probabilities is not None:
             raise MacsError(f"{name}: give logits or probabilities, not both.")
         if features is None and logits is None and probabilities is None:
-            raise MacsError(f"{name}: there is nothing to judge; give features=, logits= or probabilities=.")
+            raise MacsError(f"{name} has no arrays; give features=, logits= or probabilities=.")
         scores = logits if probabilities is None else probabilities
         what = "logits" if probabilities is None else "probabilities"
         made = cls(
@@ -139,7 +139,7 @@ class Rows:
             raise MacsError(f"{name} has {len(made.features):,} rows of features and {len(made.logits):,} of {what}.")
         if made.logits is not None and not made.probabilities and sums_to_one(made.logits):
             raise MacsError(
-                f"The logits of {name} are probabilities, since every row sums to one; give them as probabilities=."
+                f"The logits of {name} are probabilities, since every row sums to one; give them as probabilities."
             )
         return made if labels is None else made._labelled(labels, tuple(map(str, classes)))
 
@@ -213,7 +213,7 @@ class Rows:
         features, logits = (self.features if columns.features else None), (self.logits if columns.logits else None)
         for what, array, width in (("features", features, columns.features), (columns.second, logits, columns.logits)):
             if width and array is None:
-                raise MacsError(f"The detector takes {columns}, but {self.name} has no {what}; give {what}=.")
+                raise MacsError(f"The detector takes {columns}, but {self.name} has no {what}.")
         if columns.names and self.names and self.names != columns.names:
             if missing := [name for name in columns.names if name not in self.names]:
                 raise MacsError(
@@ -230,7 +230,7 @@ class Rows:
                 )
         if logits is not None and self.probabilities != columns.probabilities:
             has, takes = ("probabilities", "logits") if self.probabilities else ("logits", "probabilities")
-            raise MacsError(f"{self.name} has {has}, but the detector was fitted to {takes}; give {takes}=.")
+            raise MacsError(f"{self.name} has {has}, but the detector was fitted to {takes}.")
         return replace(self, features=features, logits=logits, names=columns.names)
 
     def slices(self, batch: int = BATCH) -> Iterator[Slice]:
@@ -292,7 +292,12 @@ def plain_array(given: Any) -> Any:
 
 def matrix(given: Any, what: str) -> Array:
     """An array of N rows of numbers; `what` begins the sentence about any other."""
+    if hasattr(given, "toarray") or getattr(given, "is_sparse", False):
+        dense = ".toarray()" if hasattr(given, "toarray") else ".to_dense()"
+        raise MacsError(f"{what} are sparse; give {dense} of them, or reduce them to fewer columns first.")
     try:
+        if isinstance(given, np.ma.MaskedArray):  # a masked number is missing
+            given = np.ma.filled(given.astype(np.promote_types(given.dtype, np.float32)), np.nan)
         array: Array = np.asanyarray(plain_array(given))
     except (ValueError, TypeError):
         raise MacsError(f"{what} must be one array of numbers, but its rows differ in length or in kind.") from None
@@ -387,8 +392,9 @@ def stacked(places: Iterable[int], columns: Sequence[str], column: Callable[[int
 
 def nested(values: Any, what: str) -> Array:
     """A column whose entries are lists of numbers, all equally long."""
-    rows = [np.asarray(row) for row in np.asarray(values).tolist()] if not isinstance(values, list) else values
+    rows = values if isinstance(values, list) else np.asarray(values).tolist()
+    missing = [math.nan] * next((len(row) for row in rows if row is not None), 1)  # in place of a row that is not there
     try:
-        return matrix(np.stack([np.asarray(row, np.float64) for row in rows]), what)
+        return matrix(np.stack([np.asarray(missing if row is None else row, np.float64) for row in rows]), what)
     except (ValueError, TypeError):
         raise MacsError(f"{what} must hold lists of numbers, all equally long.") from None

@@ -7,6 +7,7 @@ themselves. The order of steps is here: what is held out, when a score is fitted
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import numpy as np
@@ -16,9 +17,10 @@ from torch import nn
 from macs import scores
 from macs.core.errors import MacsError
 from macs.core.settings import Span
-from macs.data.compatibility import warn_of_guessing
+from macs.data.compatibility import few, warn_of_guessing
 from macs.detector.calibration import IMAGES, calibrate, share_to_keep
 from macs.detector.judging import Judge
+from macs.detector.metadata import wrong_names
 from macs.detector.p_values import PValues
 from macs.detector.score_selection import AUTO, Choice
 from macs.predictions import Predictions
@@ -96,6 +98,52 @@ class ScoredDetector(Judge, Generic[I]):
         self._fitting: Fitting[I] | None = None
         self._trained_on = ("", "")  # name and hash of the images that the score is fitted to
 
+    @property
+    def _state(self) -> str:
+        record = self.calibration
+        return f"keeps {record.keep:.4g} of {record.data}" if record else "not calibrated"
+
+    def save(self, path: str | Path) -> None:
+        """Write everything into one .safetensors file, which `load` reads.
+
+        Parameters
+        ----------
+        path
+            File to write, ending in .safetensors.
+
+        Examples
+        --------
+        >>> import macs, numpy as np
+        >>> logits = np.random.default_rng(0).normal(size=(300, 5))
+        >>> macs.FeatureDetector("energy").calibrate(logits=logits).save("d.safetensors")
+        """
+        from macs.detector.saving import save
+
+        save(cast("Any", self), path)
+
+    def export(self, path: str | Path) -> None:
+        """Write one ONNX file, which `macs.Runtime` or, for rows, `macs.FeatureRuntime` runs without torch.
+
+        It takes raw uint8 pixels or, for rows, their arrays in float32, and gives index, confidence, p_value and
+        is_ood.
+
+        Parameters
+        ----------
+        path
+            File to write, ending in .onnx.
+
+        Examples
+        --------
+        >>> import macs
+        >>> detector = macs.Detector(macs.nets.build("wrn-10-1", classes=8)).calibrate(macs.data.load("digits", "val"))
+        >>> detector.export("d.onnx")
+        >>> macs.Runtime("d.onnx").predict(macs.data.load("digits", "test")).is_ood.shape
+        (288,)
+        """
+        from macs.detector.export import export
+
+        export(cast("Any", self), path)
+
     @abstractmethod
     def ask(self, images: I, progress: bool = False) -> Predictions:
         """Return the predictions for all images."""
@@ -113,8 +161,8 @@ class ScoredDetector(Judge, Generic[I]):
         """The score that suits best, fitted, and the record of the choice."""
 
     @abstractmethod
-    def _class_names(self, images: I) -> tuple[str, ...]:
-        """The names of the classes; an error if the images have others."""
+    def _names(self, images: I) -> tuple[str, ...]:
+        """The names of the classes, which need not be distinct; an error if the images have others."""
 
     @abstractmethod
     def _hash(self, images: I) -> str:
@@ -160,7 +208,9 @@ class ScoredDetector(Judge, Generic[I]):
         else:
             others = check
         ready, validation = self._ready(validation, progress)
-        classes = ready._class_names(validation)
+        classes = ready._names(validation)
+        if wrong := wrong_names(classes):
+            raise MacsError(f"Cannot tell the classes apart: {wrong} ({few(classes)}); give each its own name.")
         predictions, found = ready._asked(validation, progress)
         p_values = PValues.of(predictions, len(classes), per_class)
         record = calibrate(

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from macs.core.errors import MacsError
 from macs.inference import Outputs
 from macs.scores import Known, score
 from macs.scores._gaussians import Gaussians, fit_gaussians
@@ -31,6 +32,8 @@ class RelativeMahalanobis(Mahalanobis):
     all_means: Tensor = field(init=False)
 
     def learn(self, known: Known) -> Mapping[str, Tensor]:
+        if known.labels is not None and len(known.labels.unique()) < 2:
+            raise MacsError(f"{type(self).__name__} compares classes with all rows; give labels of two or more.")
         everything = fit_gaussians(self.measured(known.features), torch.zeros(len(known), dtype=torch.int64))._asdict()
         return {**super().learn(known), **{f"all_{name}": tensor for name, tensor in everything.items()}}
 

@@ -88,7 +88,7 @@ def numbers(values: Any, name: str) -> NDArray[np.floating[Any]]:
 def to_rows(arrays: dict[str, Any], columns: Columns, most: int) -> list[Row]:
     """The rows of arrays by their names, at most so many; Refused says what is wrong with any others."""
     try:
-        rows = Rows.of(arrays, name="The request").matched(columns)
+        rows = Rows.of(arrays, name="the request").matched(columns)
     except MacsError as error:
         raise Refused(422, error.sentence) from None
     if not len(rows):

@@ -167,10 +167,12 @@ def test_probabilities_are_softmaxed_logits() -> None:
     ours, theirs = detector.predict(probabilities=softmax(NEW)), of_logits.predict(logits=logits_of(NEW))
     assert ours.confidence == pytest.approx(theirs.confidence, abs=1e-5)
     assert "must sum to one" in detector.predict(probabilities=[[0.5] * 4]).reason[0]
-    with pytest.raises(MacsError, match="are probabilities, since every row sums to one; give them as probabilities="):
+    with pytest.raises(MacsError, match="are probabilities, since every row sums to one; give them as probabilities"):
         macs.FeatureDetector("msp").calibrate(logits=softmax(VALIDATION))
-    with pytest.raises(MacsError, match="gives all rows of probabilities the same confidence"):
+    with pytest.raises(MacsError, match="gives all rows the same confidence, as energy does to probabilities"):
         macs.FeatureDetector("energy").calibrate(probabilities=softmax(VALIDATION))
+    with pytest.raises(MacsError, match="take msp or gen"):
+        macs.FeatureDetector("energy").calibrate(logits=np.log(softmax(VALIDATION)))
     with pytest.raises(MacsError, match="has logits, but the detector was fitted to probabilities"):
         detector.predict(logits=logits_of(NEW))
 
@@ -250,16 +252,21 @@ def test_it_is_evaluated_as_a_network_is() -> None:
     ("call", "words"),
     [
         (lambda: fitted().predict(NEW[:, :4]), "has 4 features per row, but the detector was fitted to 13"),
-        (lambda: fitted().predict(logits=NEW), "but the data has no features; give features="),
-        (lambda: fitted().predict(), "there is nothing to judge"),
+        (lambda: fitted().predict(logits=NEW), "but the data has no features"),
+        (lambda: fitted().predict(), "the data has no arrays; give features="),
         (lambda: fitted().predict(NEW[:0]), "there is no row"),
         (lambda: fitted().predict(NEW[0]), "must have two dimensions.*give one row as an array of 1 x D"),
         (lambda: fitted().predict(NEW[None]), "flatten or pool"),
         (lambda: fitted().predict([[1, 2], [3]]), "its rows differ in length or in kind"),
         (lambda: fitted().predict(np.array([[object()]])), "holds Python objects"),
         (lambda: fitted().predict(NEW.astype(complex)), "not of complex128"),
+        (lambda: fitted().predict(torch.eye(FEATURES).to_sparse()), r"are sparse; give \.to_dense\(\) of them"),
+        (
+            lambda: macs.FeatureDetector("relative-mahalanobis").fit(TRAIN, labels=np.zeros(len(TRAIN), int)),
+            "give labels of two or more",
+        ),
         (lambda: fitted().predict(NEW.astype(str)), "must be an array of numbers, not of <U"),
-        (lambda: fitted().predict({"rows": NEW}), "has rows, but none of features, logits, probabilities"),
+        (lambda: fitted().predict({"rows": NEW}), "has rows; it needs arrays called features, logits, probab"),
         (lambda: fitted().predict(NEW, threshold=math.nan), "The threshold must be a number"),
         (lambda: macs.FeatureDetector("knn").predict(NEW), "has no threshold yet"),
         (
@@ -271,7 +278,7 @@ def test_it_is_evaluated_as_a_network_is() -> None:
             "training data holds the rows to calibrate on",
         ),
         (lambda: macs.FeatureDetector("mahalanobis").fit(TRAIN), "is fitted class by class; give labels="),
-        (lambda: macs.FeatureDetector("energy").calibrate(TRAIN), "judges logits; give logits= or"),
+        (lambda: macs.FeatureDetector("energy").calibrate(TRAIN), "judges logits; give logits, or a head"),
         (lambda: macs.FeatureDetector("vim").fit(TRAIN, logits=logits_of(TRAIN)), r"give them as head=\(W, b\)"),
         (lambda: macs.FeatureDetector("odin"), "needs the gradient of the network"),
         (
@@ -317,3 +324,8 @@ def test_rows_are_split_as_images_are() -> None:
     of_images, _ = images.split(20, 3)
     of_rows, _ = Rows.of(images.pixels[:].reshape(50, -1)).split(20, 3)
     assert of_images.pixels[:].reshape(20, -1).tolist() == of_rows.features.tolist()
+
+
+def test_masked_numbers_are_missing() -> None:
+    masked = np.ma.masked_array(NEW, np.arange(NEW.size).reshape(NEW.shape) == 5 * FEATURES)
+    assert [*fitted().predict(masked).reasons] == [5]

@@ -63,6 +63,27 @@ def test_an_empty_cell_is_a_reason(detector: macs.FeatureDetector, tmp_path: Pat
     assert [bool(row.reason) for row in rows] == [place == 2 for place in range(40)]
 
 
+def test_a_cell_that_is_text_is_a_reason_wherever_it_stands(detector: macs.FeatureDetector, tmp_path: Path) -> None:
+    lines = written(tmp_path / "rows.csv").read_text().splitlines()
+    lines[1] = "oops," + lines[1].partition(",")[2]
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    rows = list(detector.predict_files(tmp_path / "rows.csv"))
+    assert [bool(row.reason) for row in rows] == [place == 0 for place in range(40)]
+
+
+def test_a_list_that_is_missing_is_a_reason(detector: macs.FeatureDetector, tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"features": [None, *FEATURES[1:].tolist()]}), tmp_path / "rows.parquet")
+    rows = list(detector.predict_files(tmp_path / "rows.parquet"))
+    assert [bool(row.reason) for row in rows] == [place == 0 for place in range(40)]
+
+
+def test_a_table_without_rows_says_so(detector: macs.FeatureDetector, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n")
+    (row,) = detector.predict_files(tmp_path / "rows.csv")
+    assert "has no rows" in row.reason
+
+
 def test_a_file_that_cannot_be_read_is_one_row_and_the_others_are_judged(
     detector: macs.FeatureDetector, tmp_path: Path
 ) -> None:
