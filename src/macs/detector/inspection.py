@@ -73,8 +73,9 @@ class Inspection:
             **self._takes(),
             "score": f"{metadata.score} ({settings})" if settings else metadata.score,
             "p-values": self._p_values(),
-            "probabilities": f"softmax(logits / T), T = {metadata.temperature or 1:.4g}",
         }
+        if metadata.columns is None:
+            lines["probabilities"] = f"softmax(logits / T), T = {metadata.temperature or 1:.4g}"
         if self.inputs:
             lines["inputs"] = "; ".join(map(str, self.inputs))
             lines["outputs"] = "; ".join(map(str, self.outputs))

@@ -116,7 +116,7 @@ def test_inspection_names_the_arrays(folder: Path, capsys: pytest.CaptureFixture
     run("inspect", folder / "d.safetensors")
     text = capsys.readouterr().out
     assert re.search(r"rows +features \(N x 13\) and logits \(N x 4\)", text)
-    assert "from 150 calibration rows" in text and "image" not in text
+    assert "from 150 calibration rows" in text and "image" not in text and "probabilities" not in text
 
 
 def test_a_head_gives_the_logits(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
