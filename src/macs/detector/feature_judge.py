@@ -76,7 +76,7 @@ class FeatureJudge(Judge):
         """
         tau = self.thresholds(threshold)
         check_promise(self.calibrated, threshold, fdr)
-        rows = Rows.of(features, logits=logits, probabilities=probabilities)
+        rows = Rows.of(features, logits=logits, probabilities=probabilities, classes=self.classes)
         return self.decided(self.judge(*self._placed(rows, tau)), fdr)
 
     def _judge_files(

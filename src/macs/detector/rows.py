@@ -123,10 +123,13 @@ class Rows:
             raise MacsError(f"{name} has no arrays; give features=, logits= or probabilities=.")
         scores = logits if probabilities is None else probabilities
         what = "logits" if probabilities is None else "probabilities"
+        if named := is_table(scores):
+            scores, classes = by_class(scores, tuple(map(str, classes)))
         made = cls(
             name,
             None if features is None else matrix(features, f"The features of {name}"),
             None if scores is None else matrix(scores, f"The {what} of {name}"),
+            classes=tuple(classes) if named else (),
             probabilities=probabilities is not None,
             names=names,
         )
@@ -339,6 +342,16 @@ def split_table(table: Any, name: str) -> tuple[dict[str, Array], tuple[str, ...
     """The arrays in a frame, and the names of its features."""
     columns = [str(column) for column in table.columns]
     return arranged(columns, lambda place: plain_array(table[table.columns[place]]), name)
+
+
+def by_class(table: Any, classes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
+    """A frame of logits with its columns in the order of the classes, and the classes, which its columns may name."""
+    names = tuple(map(str, table.columns))
+    if sorted(names) == sorted(classes):
+        return table[[table.columns[names.index(name)] for name in classes]], classes
+    if classes or any(map(NUMBERED.fullmatch, names)):
+        return table, classes
+    return table, names
 
 
 def arranged(

@@ -123,6 +123,18 @@ def test_columns_that_are_called_so_are_logits() -> None:
     assert detector.calibrated.accuracy == (logits_of(VALIDATION).argmax(1) == TRUE).mean()
 
 
+def test_columns_of_logits_may_be_called_as_the_classes() -> None:
+    pandas = pytest.importorskip("pandas")
+    names = ["eel", "cat", "fox", "dog"]
+    frame, new = (pandas.DataFrame(logits_of(rows), columns=names) for rows in (VALIDATION, NEW))
+    detector = macs.FeatureDetector("msp").calibrate(logits=frame, labels=np.array(names)[TRUE])
+    assert detector.classes == tuple(names)
+    assert detector.calibrated.accuracy == (logits_of(VALIDATION).argmax(1) == TRUE).mean()
+    expected = detector.predict(logits=logits_of(NEW))
+    assert detector.predict(logits=new[sorted(names)]).class_ == expected.class_
+    assert detector.predict(logits=new.set_axis([*"abcd"], axis=1)).class_ == expected.class_
+
+
 def test_a_row_that_is_not_finite_gets_a_reason_and_the_others_a_verdict() -> None:
     detector = fitted()
     broken = NEW.copy()
