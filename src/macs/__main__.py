@@ -154,7 +154,7 @@ def what_is_left(command: Sequence[str]) -> str:
     """After Ctrl-C: how to continue the command."""
     if command and command[0] in ("pretrain", "finetune"):
         return "The same command with --resume continues after the last finished epoch."
-    if command and command[0] in ("data", "demo", "sweep", "reproduce"):
+    if command and command[0] in ("data", "demo", "quickstart", "reproduce", "sweep"):
         return "The same command continues where it stopped."
     return "Nothing is left half-written."
 

@@ -110,9 +110,11 @@ def plan(
     share_to_keep(keep)
     found = photographs_in(Path(folder))
     require_start(net, checkpoint)
-    if is_run(Path(out) / "run"):
+    run, detector, report = (str(Path(out) / name) for name in ("run", "detector.safetensors", "report.html"))
+    measured = (list(unknown) or embedded()) if found.test else []
+    if Path(report if measured else detector).exists():
         raise MacsError(
-            f"{out} holds the run of an earlier quickstart, which is never overwritten; name another --out."
+            f"{out} holds the results of an earlier quickstart, which are never overwritten; name another --out."
         )
     remarks = [
         f"{folder} holds {found.classes} classes: {found.train} photographs to train on, {found.val} to "
@@ -132,14 +134,14 @@ def plan(
             f"The smallest class has {found.fewest} photographs to train on; a class of fewer than {FEW} is often "
             "confused with others."
         )
-    run, detector, report = (str(Path(out) / name) for name in ("run", "detector.safetensors", "report.html"))
     id = str(folder)
+    again = ["--resume"] if is_run(Path(run)) else []  # an interrupted quickstart continues
     method = ["--outliers", str(outliers), "--method", "auto"] if outliers else ["--method", "msp"]
     start = ["--net", net, "--checkpoint", checkpoint]
     commands = [
         Command(
             "Train the last layer of the network" + (" with the outliers" if outliers else ""),
-            ("finetune", "--id", id, *start, *method, "--freeze", "backbone", "--run", run),
+            ("finetune", "--id", id, *start, *method, "--freeze", "backbone", "--run", run, *again),
         ),
         Command(
             "Choose a score and a threshold" if score == "auto" else "Find the threshold",
@@ -149,8 +151,7 @@ def plan(
             ),
         ),
     ]
-    measured = list(unknown) or embedded()
-    if measured and found.test:
+    if measured:
         on = ("--id", id, "--ood", *measured)
         commands.append(
             Command("Measure it and write the report", ("report", "--detector", detector, *on, "--out", report))

@@ -92,3 +92,16 @@ def test_without_weights_it_says_how_to_get_some(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "photos", daisy=250, rose=250)
     with pytest.raises(MacsError, match="no published weights; name a file with --checkpoint"):
         plan(folder, net="wrn-40-2")
+
+
+def test_an_interrupted_quickstart_continues_and_a_finished_one_stays(tmp_path: Path) -> None:
+    folder, out = folder_of(tmp_path / "photos", daisy=250, rose=250), tmp_path / "out"
+    asked: dict[str, Any] = {"unknown": ["other"], "out": out, **START}
+    assert "--resume" not in words(plan(folder, **asked), "finetune")
+    for name in ("run/recipe.toml", "detector.safetensors"):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).touch()
+        assert "--resume" in words(plan(folder, **asked), "finetune")
+    (out / "report.html").touch()
+    with pytest.raises(MacsError, match="results of an earlier quickstart, which are never overwritten"):
+        plan(folder, **asked)
