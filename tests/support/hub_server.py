@@ -16,7 +16,10 @@ from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import yaml
+
 LARGE = (".safetensors", ".onnx")
+LICENSES = {"apache-2.0", "mit", "cc-by-nc-4.0", "unknown", "other"}  # some of those that the hub knows
 
 
 @dataclass
@@ -53,6 +56,7 @@ class Answer:
     body: bytes = b""
     announced: int | None = None  # None: the body ends where the connection does
     of_head: int | None = None  # the size that the answer to HEAD gives
+    location: str | None = None  # where to look instead; empty: here again
 
 
 @contextmanager
@@ -113,7 +117,10 @@ def post(request: BaseHTTPRequestHandler, hub: Hub, path: str, body: bytes) -> N
         hub.commit(repo, {".gitattributes": b""})
         return answer(request, 200, {"url": f"{hub.url}/{repo}"})
     if path == "/api/validate-yaml":
-        return answer(request, 200, {"errors": [], "warnings": []})
+        front = yaml.safe_load(json.loads(body)["content"].split("---\n")[1])
+        if front.get("license", "mit") in LICENSES:
+            return answer(request, 200, {"errors": [], "warnings": []})
+        return answer(request, 400, {"errors": [{"message": '"license" must be one of [...]'}], "warnings": []})
     if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/branch/(.+)", path):
         hub.heads[match[1]].setdefault(match[2], hub.heads[match[1]]["main"])
         return answer(request, 200, {})
@@ -154,7 +161,8 @@ def give_file(request: BaseHTTPRequestHandler, hub: Hub, method: str, repo: str,
     content = tree[name]
     wrong = hub.fault(name, content)
     if wrong is not None and wrong.status != 200:
-        return answer(request, wrong.status, {"error": "as the test wants"})
+        headers = {} if wrong.location is None else {"Location": wrong.location or request.path}
+        return answer(request, wrong.status, {"error": "as the test wants"}, headers)
     etag = hashlib.sha256(content).hexdigest()
     if not name.endswith(LARGE):
         etag = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

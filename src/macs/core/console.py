@@ -53,6 +53,14 @@ def tell(line: str, show: bool = True) -> None:
     Terminal(stderr=True, quiet=not show, highlight=False, markup=False).print(line, soft_wrap=True)
 
 
+def shows_progress() -> bool:
+    """Return whether standard error is a terminal that other packages may draw their bars on."""
+    from macs.core.terminal import Terminal
+
+    console = Terminal(stderr=True)
+    return console.is_terminal and not console.quiet
+
+
 def warn(sentence: str) -> None:
     """Issue a MacsWarning; the command line prints it, and Python code may filter or catch it."""
     warnings.warn(sentence, MacsWarning, stacklevel=3)

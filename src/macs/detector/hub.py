@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from macs.core.console import one_line_about_the_hub, tell
+from macs.core.console import one_line_about_the_hub, shows_progress, tell
 from macs.core.errors import MacsError, first_line
 from macs.core.files import input_file, user_path
 
@@ -31,6 +31,8 @@ PYTORCH, ONNX, CONFIG, CARD = "detector.safetensors", "detector.onnx", "config.j
 MOST_CONFIG = 2**20  # bytes; a hundred times what macs writes
 ADDRESS = re.compile(r"hf:/{1,2}(?P<repo>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<file>.+?))?/?")
 COMMIT = re.compile("[0-9a-f]{40}")
+NAME_IN_CACHE = re.compile(r"[\w-]{1,128}")  # of a commit or a blob: no part of a path
+BUSY = 429  # too many requests
 
 
 class Address(NamedTuple):
@@ -139,6 +141,11 @@ def _fetch(address: Address, name: str, size: int | None) -> Path:
             tell(f"The hub does not answer; {name} of {address} is taken from the cache, as of the last download.")
             return Path(kept)
         raise
+    if not all(NAME_IN_CACHE.fullmatch(each or "") for each in (found.commit_hash, found.etag)):
+        raise MacsError(
+            f"The hub's answer for {name} of {address} names no commit and hash that a file can be kept under; nothing "
+            "was downloaded, so check HF_ENDPOINT."
+        )
     most = MOST_CONFIG if size is None else size
     if found.size is None or found.size > most or (size is not None and found.size != size):
         told = "does not say how many bytes it has" if found.size is None else f"has {found.size:,} bytes"
@@ -206,19 +213,23 @@ def differing(file: Path, record: FileRecord) -> str:
 
 @contextmanager
 def _forgetting(*files: Path) -> Iterator[None]:
-    """Delete files from the cache if they turn out to be wrong, so that the next attempt downloads them again."""
+    """Delete files from the cache if they turn out to be wrong, so that the next attempt downloads them again.
+
+    A link in the cache that leads out of it is deleted, what it leads to is not.
+    """
     try:
         yield
     except MacsError:
         for file in files:
             blob = file.resolve()
-            for each in (file, blob):
-                each.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
+            if blob.parent == (file.parents[2] / "blobs").resolve():
+                blob.unlink(missing_ok=True)
         raise
 
 
 @contextmanager
-def explaining(address: Address) -> Iterator[None]:
+def explaining(address: Address, doing: str = "get {} from") -> Iterator[None]:
     """Turn whatever the hub's client raises into one sentence."""
     from huggingface_hub import errors
 
@@ -255,7 +266,8 @@ def explaining(address: Address) -> Iterator[None]:
             ) from None
         raise MacsError(f"The hub answers {status} for {address}; try again later.") from None
     except Exception as error:  # of the HTTP library, of TLS, of the disk
-        raise MacsError(f"Cannot get {address} from the hub: {first_line(error)}; try again later.") from None
+        why = " ".join(str(error).split()) or first_line(error)
+        raise MacsError(f"Cannot {doing.format(address)} the hub: {why.rstrip('.')}; try again later.") from None
 
 
 def _unreachable(error: Exception) -> bool:
@@ -263,18 +275,26 @@ def _unreachable(error: Exception) -> bool:
     from huggingface_hub import errors
 
     if isinstance(error, errors.HfHubHTTPError):
-        return getattr(error.response, "status_code", 0) >= 500
+        status = getattr(error.response, "status_code", 0)
+        return status == BUSY or status >= 500
     return not isinstance(error, MacsError | ValueError)
 
 
 @contextmanager
 def quiet_hub() -> Iterator[None]:
-    """Leave the lines of the hub's client about every attempt out."""
+    """Leave out the lines of the hub's client about every attempt, and its bars where no terminal shows them."""
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
     logger = logging.getLogger("huggingface_hub.file_download")
     level = logger.level
     logger.setLevel(logging.ERROR)
+    hidden = not (are_progress_bars_disabled() or shows_progress())
+    if hidden:
+        disable_progress_bars()
     try:
         with one_line_about_the_hub():
             yield
     finally:
         logger.setLevel(level)
+        if hidden:
+            enable_progress_bars()

@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 PRETRAINED = "pretrained"  # the source of weights that a library downloaded
 MOST_EVALUATION = 2**27  # bytes
+# Licences that the hub knows by these names; of any other it takes "other", and its name beside that.
+LICENSES = frozenset(
+    {
+        *("apache-2.0", "mit", "isc", "unlicense", "bsd", "bsd-2-clause", "bsd-3-clause", "bsd-3-clause-clear"),
+        *("gpl-2.0", "gpl-3.0", "lgpl-3.0", "agpl-3.0", "mpl-2.0", "openrail", "apple-ascl", "apple-amlr", "gemma"),
+        *("cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0", "cc-by-nc-nd-4.0"),
+        *("unknown", "other"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -200,7 +209,8 @@ def push(
 ) -> Pushed:
     """Push detector files to a repository of the hub, all in one commit."""
     check_repository(repo)
-    with tempfile.TemporaryDirectory() as temporary, hub.explaining(hub.Address(repo, revision)), hub.quiet_hub():
+    doing = hub.explaining(hub.Address(repo, revision), "push to {} on")
+    with tempfile.TemporaryDirectory() as temporary, doing, hub.quiet_hub():
         from huggingface_hub import CommitOperationAdd, HfApi
 
         written = write_folder(files, Path(temporary), repo, evaluation, license)
@@ -365,7 +375,7 @@ def front_matter(
         "library_name": "macs-ood",
         "pipeline_tag": "image-classification",
         "tags": ["out-of-distribution-detection", "ood-detection", "macs-ood", metadata.score],
-        **({"license": license} if license else {}),
+        **({} if license is None else license_fields(license, base)),
         **({"base_model": base} if base else {}),
         **({"datasets": datasets} if datasets else {}),
         "metrics": ["accuracy", *names] if measured else ["accuracy"],
@@ -375,6 +385,16 @@ def front_matter(
     # JSON is YAML, and quotes every name from outside.
     lines = [f"{key}: {json.dumps(value, ensure_ascii=True)}" for key, value in values.items()]
     return "\n".join(["---", *lines, "---", "", ""])
+
+
+def license_fields(license: str, base: str | None) -> dict[str, str]:
+    """Return a licence in the terms of the hub, which refuses a card with a licence that it does not know."""
+    known = license.lower()
+    if known in LICENSES:
+        return {"license": known}
+    name = re.sub(r"[^a-z0-9.]+", "-", known).strip("-")
+    where = {"license_link": f"https://huggingface.co/{base}"} if base else {}
+    return {"license": "other", **({"license_name": name} if name else {}), **where}
 
 
 def map_results(measured: dict[str, Any], names: list[str]) -> list[dict[str, Any]]:
@@ -427,5 +447,9 @@ def _license_on_hub(repo: str) -> str | None:
         card = HfApi().model_info(repo, timeout=10).card_data
     except Exception:  # the card says then that the licence is not known
         return None
-    license = None if card is None else card.get("license")
+    if card is None:
+        return None
+    license = card.get("license")
+    if license == "other":
+        license = card.get("license_name") or license
     return license if isinstance(license, str) else None

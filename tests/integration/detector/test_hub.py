@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,24 @@ def test_the_card_says_what_was_measured_and_whose_licence_it_is(
     assert "at least 0.9" in text and "100 known images" in text
 
 
+@pytest.mark.parametrize(
+    ("license", "fields"),
+    [
+        ("Apache-2.0", {"license": "apache-2.0"}),
+        ("dinov3-license", {"license": "other", "license_name": "dinov3-license"}),
+        ("All rights: ours", {"license": "other", "license_name": "all-rights-ours"}),
+    ],
+)
+def test_a_licence_is_named_as_the_hub_takes_it(
+    hub: Hub, detector: Detector, license: str, fields: dict[str, str]
+) -> None:
+    done = detector.push_to_hub("org/stripes", license=license)
+    card = hub.commits["org/stripes"][done.commit]["README.md"].decode()
+    front = yaml.safe_load(card.split("---\n")[1])
+    assert {name: value for name, value in front.items() if name.startswith("license")} == fields
+    assert f"| licence of the weights | {license} |" in card
+
+
 def test_a_readme_is_never_overwritten(hub: Hub, detector: Detector) -> None:
     hub.commit("org/stripes", {"README.md": b"mine"})
     done = detector.push_to_hub("org/stripes")
@@ -137,11 +156,12 @@ def test_offline_only_the_cache_is_used(hub: Hub, pushed: str, monkeypatch: pyte
     assert hub.asked == []
 
 
-def test_a_hub_that_is_down_leaves_the_cache(
-    hub: Hub, pushed: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_hub_that_is_down_or_busy_leaves_the_cache(
+    hub: Hub, pushed: str, capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
     Detector.load(pushed)
-    hub.fault = lambda name, content: Answer(503)
+    hub.fault = answering(status)
     assert Detector.load(pushed).calibrated.keep == 0.9
     assert "taken from the cache" in capsys.readouterr().err.replace("\n", " ")
 
@@ -170,12 +190,13 @@ def wrong_config(name: str, content: bytes) -> Answer | None:
     return Answer(body=b"[" * len(content), announced=len(content)) if name == "config.json" else None
 
 
-def failing(name: str, content: bytes) -> Answer | None:
-    return Answer(500)
+def answering(status: int) -> Callable[[str, bytes], Answer]:
+    return lambda name, content: Answer(status)
 
 
-def forbidden(name: str, content: bytes) -> Answer | None:
-    return Answer(403)
+def redirecting(to: str) -> Callable[[str, bytes], Answer | None]:
+    """To itself, to nothing, or to a file of this machine, which must not be read."""
+    return lambda name, content: None if name == "config.json" else Answer(302, location=to)
 
 
 @pytest.mark.parametrize(
@@ -187,8 +208,16 @@ def forbidden(name: str, content: bytes) -> Answer | None:
         (announced_too_large, "has 1,000,000,000,000 bytes on the hub"),
         (huge_config, "may have at most 1,048,576"),
         (wrong_config, "holds no detector"),
-        (failing, "answers 500"),
-        (forbidden, "does not let you"),
+        (answering(301), "names no commit and hash"),
+        (answering(400), "answers 400"),
+        (answering(401), "does not let you"),
+        (answering(403), "does not let you"),
+        (answering(404), "answers 404"),
+        (answering(429), "answers 429"),
+        (answering(500), "answers 500"),
+        (redirecting(""), "redirects"),
+        (redirecting("/nowhere"), "no repository"),
+        (redirecting("file:///etc/passwd"), "names no commit and hash"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["", "/detector.onnx"])
@@ -208,6 +237,35 @@ def test_a_wrong_answer_is_one_sentence_and_leaves_no_wrong_file(
     assert set(cached(tmp_path)) <= {"config.json", *(name for name in cached(tmp_path) if len(name) == 40)}
     hub.fault = lambda name, content: None
     assert local_file(pushed + suffix).is_file()  # and the next attempt works
+
+
+@pytest.mark.parametrize("name", ["../../../../../outside", "/outside", "..", ""])
+@pytest.mark.parametrize("header", ["ETag", "X-Repo-Commit"])
+def test_no_answer_leads_out_of_the_cache(
+    hub: Hub, pushed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, name: str
+) -> None:
+    send, wrong = BaseHTTPRequestHandler.send_header, f'"{name}"' if header == "ETag" else name
+    monkeypatch.setattr(
+        BaseHTTPRequestHandler,
+        "send_header",
+        lambda self, key, value: send(self, key, wrong if key == header else value),
+    )
+    before = sorted(tmp_path.parent.rglob("*"))
+    with pytest.raises(MacsError, match="names no commit and hash"):
+        local_file(pushed)
+    assert sorted(tmp_path.parent.rglob("*")) == before
+
+
+def test_what_a_link_in_the_cache_leads_to_is_never_deleted(hub: Hub, pushed: str, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.safetensors"
+    mine.write_text("mine")
+    file = local_file(pushed)
+    file.unlink()
+    file.symlink_to(mine)
+    with pytest.raises(MacsError, match="but its record says"):
+        local_file(pushed)
+    assert mine.read_text() == "mine" and not file.is_symlink()
+    assert Detector.load(pushed).calibrated.keep == 0.9
 
 
 def test_an_interrupted_download_is_resumed(hub: Hub, pushed: str) -> None:
