@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from macs.cli._app import ANY_HARDWARE, Data, Hardware, HardwareOptions, Json, NoCache, Settings, Several, show
 from macs.cli._detectors import (
@@ -19,9 +19,10 @@ from macs.core.errors import MacsError
 from macs.core.files import output_file
 from macs.detector.hub import is_address
 
+SUFFIXES = (".safetensors", ".onnx")  # of detector files
+
 if TYPE_CHECKING:
     from macs.data import ImageSet
-    from macs.evaluation import Evaluation
     from macs.training.runs import TrainedNetwork
 
 
@@ -107,7 +108,7 @@ def report(
             measured = write_detector(
                 target, open_detector(), test, sets, train=lambda: training_images(metadata, detector, data)
             )
-        _show(target, measured, json)
+        _show(target, measured.as_dict(), json)
         return
     refuse_without_detector(provider)
     if run is None:
@@ -145,12 +146,12 @@ def report(
 
         write_card(card_file, RunFolder(run).spec, evaluation)
         tell(f"The model card is in {card_file}; complete the entries marked *to be written*.")
-    _show(target, evaluation, json)
+    _show(target, evaluation.as_dict(), json)
 
 
 def is_detector(path: Path) -> bool:
     """Whether a path is that of a detector file, and not of a run folder."""
-    return is_address(path) or path.suffix in (".safetensors", ".onnx")
+    return is_address(path) or path.suffix in SUFFIXES
 
 
 def refuse_beside_several(**options: object) -> None:
@@ -177,7 +178,9 @@ def _compare(
     target = output_file(out or Path("comparison.html"), inputs=[*paths, *([id] if id else []), *(ood or ())])
     if len(set(paths)) < len(paths):
         raise MacsError("The same detector or run is named twice; name two that differ.")
-    titles = short_names([str(path) for path in paths], 40)
+    without_suffix = [str(path.with_suffix("") if path.suffix in SUFFIXES else path) for path in paths]
+    distinct = len(set(without_suffix)) == len(paths)
+    titles = short_names(without_suffix if distinct else [str(path) for path in paths], 40)
     subjects: list[Subject] = []
     for path, title in zip(paths, titles, strict=True):
         if is_detector(path):
@@ -209,7 +212,7 @@ def _compare(
             )
             subjects.append(subject_of_run(title, trained.net, findings))
     write_comparison(target, subjects)
-    show(f"The comparison is in {target}; open it in a browser.", {"report": str(target), **as_dict(subjects)}, json)
+    _show(target, as_dict(subjects), json, "comparison")
 
 
 def run_sets(trained: "TrainedNetwork", names: list[str], data: Path | None) -> "tuple[ImageSet, dict[str, ImageSet]]":
@@ -220,8 +223,9 @@ def run_sets(trained: "TrainedNetwork", names: list[str], data: Path | None) -> 
     return trained.images("test", data), sets
 
 
-def _show(target: Path, evaluation: "Evaluation", json: bool) -> None:
-    show(f"The report is in {target}; open it in a browser.", {"report": str(target), **evaluation.as_dict()}, json)
+def _show(target: Path, numbers: dict[str, Any], json: bool, what: str = "report") -> None:
+    shown = target.relative_to(Path.cwd()) if target.is_relative_to(Path.cwd()) else target
+    show(f"The {what} is in {shown}; open it in a browser.", {"report": str(target), **numbers}, json)
 
 
 def _default_ood_sets(id: str, data: Path | None) -> list[str]:
