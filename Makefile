@@ -5,6 +5,8 @@ PYTHON ?= python3
 ROOM ?=  # a room of src/macs, for make check; all of them
 MUTATIONS ?=  # what to mutate, and how much of it; a sample of everything
 EXTRAS ?=  # which of them make package-extras tries; all
+# The version that make bench compares with.
+BEFORE ?= 52663c4
 BIN := .venv/bin
 RUNTIME := .venv-runtime
 OTHER_PYTHONS := 3.12 3.13 3.14
@@ -22,7 +24,7 @@ LOWEST := $(addprefix tests/unit/,core data evaluation figures nets/test_normali
 	$(addprefix tests/integration/detector/,test_export.py test_int8.py)
 
 .PHONY: demo check test unit all-tests lint ruff types rooms docs coverage mutations nightly package package-extras
-.PHONY: test-lowest test-peers test-runtime test-pythons bench bench-peers clean
+.PHONY: test-lowest test-peers test-runtime test-pythons bench bench-all bench-peers clean
 
 demo: .venv/demo-installed
 	$(BIN)/macs demo
@@ -95,8 +97,14 @@ test-pythons: .venv/dev-installed  # `make test-runtime` with each other Python 
 		else echo "Python $$version is not installed here, so it is not tested."; fi; \
 	done
 
-bench: .venv/dev-installed bench-peers
-	for script in pairs metrics scoring exported predicting photographs training memory serving; do PYTHONPATH=benchmarks $(BIN)/python benchmarks/$$script.py || exit 1; done
+bench: .venv/dev-installed .venv/before-$(BEFORE)  # where users wait, beside a version before
+	PYTHONPATH=benchmarks $(BIN)/python -W ignore benchmarks/waiting.py .venv/before-$(BEFORE)/src
+
+bench-all: .venv/dev-installed bench-peers
+	for script in pairs metrics scoring exported predicting photographs training memory serving growth; do PYTHONPATH=benchmarks $(BIN)/python benchmarks/$$script.py || exit 1; done
+
+.venv/before-%:
+	mkdir -p $@ && git archive $* src | tar -x -C $@
 
 bench-peers: .venv-peers/installed
 	PYTHONPATH=benchmarks .venv-peers/bin/python benchmarks/peers.py

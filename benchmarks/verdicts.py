@@ -3,11 +3,13 @@
 python benchmarks/verdicts.py DATA CHECKPOINT [SCORE ...]    for CIFAR-10; about a minute per score on one core
 
 Each detector is fitted, calibrated, saved, loaded again and exported, and all judge 2,000 images of five sets. The same
-is exported in 8 bits, which is another network with another threshold, so that some of its answers differ.
+is exported in 8 bits, which is another network with another threshold, so that some of its answers differ. Where
+OpenVINO is installed (pip install openvino), it runs the exported file as well.
 """
 
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +17,11 @@ import numpy as np
 from macs import data, nets
 from macs.core.cache import keeping
 from macs.data import ImageSet
+from macs.data.prefetch import batches_of
 from macs.detector import Detector, Verdicts
-from macs.detector.runtime import Runtime
+from macs.detector.runtime import OUTPUTS, Runtime
 from macs.detector.score_selection import candidate_names
+from macs.predictions import Predictions, joined
 from macs.scores import get, know
 
 OOD = ("svhn", "textures", "places365", "cifar100")
@@ -37,6 +41,17 @@ def compared(name: str, detector: Detector, ours: Verdicts, theirs: Verdicts) ->
         f"confidences differ by {(differences / size).max():.1e} of their value, by more than {NEAR:g} for "
         f"{np.sum(differences > NEAR * size)}, and by {(differences / scale).max():.1e} of value or spread"
     )
+
+
+def by_openvino(exported: Path, images: ImageSet) -> Verdicts:
+    """What OpenVINO says when it runs the file; thresholds and p-values are those of the file."""
+    import openvino
+
+    network = openvino.Core().compile_model(exported, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    answers = [network({"images": batch}) for batch in batches_of(images)]
+    predictions = joined([Predictions(*(each[name] for name in OUTPUTS[:3])) for each in answers])
+    runtime = Runtime(exported)
+    return runtime.judge(predictions, runtime.thresholds())
 
 
 def differing(ours: Verdicts, theirs: Verdicts) -> str:
@@ -71,6 +86,8 @@ def main(root: Path, checkpoint: Path, names: list[str]) -> None:
                 f"{differing(before, ours)}; in 8 bits: other {differing(ours, Runtime(small).predict(mixed))}",
                 flush=True,
             )
+            if find_spec("openvino"):
+                print(compared("  by OpenVINO", loaded, ours, by_openvino(exported, mixed)), flush=True)
 
 
 if __name__ == "__main__":
