@@ -2,14 +2,13 @@
 
     python benchmarks/growth.py [FIGURE.svg]
 
-Each point runs in a process of its own with one thread; memory is its peak above what it held before the work. An
+Each point runs in a process of its own with one thread; memory is what the work takes above what was held before. An
 exponent is the slope of the logarithms between the two largest sizes, where fixed costs no longer count.
 """
 
 import json
 import math
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -20,8 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from bench import RESULTS, machine
+import macs
+from bench import RESULTS, machine, memory_peak
+from macs import nets, scores
+from macs.data import ImageSet
+from macs.inference import Outputs
 
 CLASSES, FEATURES = 10, 64
 ONCE = 1_000  # images or rows of the cases whose number of rows does not grow
@@ -45,18 +49,8 @@ class Point(NamedTuple):
     megabytes: float
 
 
-def peak() -> float:
-    """The most resident memory of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-
-
 def prepared(what: str, size: int, folder: Path) -> Work:
     """The work of one point; what is done to prepare it is not measured."""
-    import macs
-    from macs import nets, scores
-    from macs.data import ImageSet
-    from macs.inference import Outputs
-
     random = np.random.default_rng(0)
     if what.startswith("rows judged"):
         path = folder / "logits.npy"
@@ -88,8 +82,6 @@ def prepared(what: str, size: int, folder: Path) -> Work:
         if what.endswith("Mahalanobis")
         else 1_000
     )
-    import torch
-
     train, weight = torch.randn(bank, features), torch.randn(classes, features)
     known = scores.Known(train @ weight.T, train, torch.arange(bank) % classes, weight, torch.zeros(classes))
     name = "knn" if "KNN" in what else what.partition(", ")[2].lower()
@@ -105,20 +97,20 @@ def pixels(random: np.random.Generator, count: int, edge: int) -> np.ndarray:
 
 
 def measured(what: str, size: int) -> Point:
-    """One point, in this process; short work is repeated, and its first run is not counted."""
+    """One point, in this process; short work is repeated, and its first run only shows the memory."""
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
         work = prepared(what, size, Path(folder))
-        before = peak()
         start = time.process_time()
-        work()
+        above = memory_peak(work) / 1e6
         first = time.process_time() - start
-        above, times = peak() - before, [first]
+        times: list[float] = []
+        macs.keep_freed_memory()  # as every command does; not before, or the memory would not show
         while first < 2 and len(times) < 4:
             start = time.process_time()
             work()
             times.append(time.process_time() - start)
-    return Point(size, min(times), above)
+    return Point(size, min(times, default=first), above)
 
 
 def exponent(points: list[Point], value: str = "seconds") -> float:
@@ -131,6 +123,7 @@ def exponent(points: list[Point], value: str = "seconds") -> float:
 def draw(found: dict[str, list[Point]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
+    plt.rcParams["svg.fonttype"] = "none"  # letters as text, a tenth of the size
     figure, (times, memory) = plt.subplots(1, 2, figsize=(11, 4.5))
     for what, points in found.items():
         sizes = [point.size / points[0].size for point in points]

@@ -227,9 +227,9 @@ def main() -> None:
             }
             cases = interleaved(asked, ROUNDS)
             table.add_row(row.what, *(f"{case.median:.2f} ({case.spread})" for case in cases.values()), row.goal)
-            found |= {f"{name}, {version}": case for version, case in cases.items()}
+            found |= {f"{name}, {version}": Case(f"{name}, {version}", case.values) for version, case in cases.items()}
             print(*(f"{name}, {version}: {case.median:.3g}" for version, case in cases.items()), sep="; ", flush=True)
-    report("waiting", "Where users wait", found, "see the table", {})
+    report("waiting", "Where users wait", found, "units as below", {})
     Console(width=140).print(table)
 
 
