@@ -7,7 +7,8 @@ on (macs/detector/rows.py); a .npy file is the one array that is asked for. Noth
 import csv
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,14 @@ import numpy as np
 
 from macs.core.errors import MacsError, first_line
 from macs.core.files import input_file
+from macs.data.compatibility import few
 from macs.data.image_files import in_batches
 from macs.detector.rows import KINDS, LABELS, Columns, Rows, arranged, matrix
 
 SUFFIXES = (".npz", ".npy", ".parquet", ".csv")
+HEAD = ("weight", "bias")  # of a last layer
 PART = 16_384  # rows of a table that are in memory at a time
+MOST, SWELLING = 2**28, 100  # bytes that a file may unpack to, or times its own size; embeddings shrink to a half
 
 
 def tables_in(path: str | Path, columns: Columns | None = None, kind: str = "features") -> Iterator[Rows]:
@@ -58,21 +62,25 @@ def rows_in(path: str | Path, kind: str = "features") -> dict[str, Any]:
 
 def head_in(path: str | Path) -> tuple[Any, Any]:
     """Weights and bias of a last layer in a .npz file."""
-    arrays = _saved(input_file(path, "file of weights"))
-    if isinstance(arrays, np.ndarray) or not {"weight", "bias"} <= arrays.keys():
+    arrays = _saved(input_file(path, "file of weights"), HEAD)
+    if isinstance(arrays, np.ndarray) or not {*HEAD} <= arrays.keys():
         raise MacsError(f"{path} must be a .npz file with the arrays weight (K x D) and bias (K).")
     return arrays["weight"], arrays["bias"]
 
 
-def _saved(path: Path) -> Any:
-    """An array of a .npy file, left on disk, or the arrays of a .npz file by their names."""
+def _saved(path: Path, wanted: Sequence[str]) -> Any:
+    """An array of a .npy file, left on disk, or the arrays of a .npz file by their names; None where not wanted."""
     try:
         with np.errstate(over="raise"):  # numpy does not check the product of a forged shape
             content = np.load(path, mmap_mode="r", allow_pickle=False)
             if isinstance(content, np.ndarray):
                 return content
             with content:
-                return {name: content[name] for name in content.files}
+                sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in content.zip.infolist()}
+                _refuse_swelling(path, sum(sizes.get(name, 0) for name in wanted))
+                return {name: content[name] if name in wanted else None for name in content.files}
+    except MacsError:
+        raise
     except (OSError, ValueError, EOFError, FloatingPointError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
         if any(word in str(error) for word in ("allow_pickle", "pickled", "Python objects")):
             raise MacsError(
@@ -82,12 +90,18 @@ def _saved(path: Path) -> Any:
 
 
 def _arrays(path: Path, kind: str) -> Iterator[Rows]:
-    saved = _saved(path)
+    saved = _saved(path, (*KINDS, *LABELS))
     if isinstance(saved, np.ndarray):
         saved = {kind: matrix(saved, f"The {kind} of {path}")}
     if not saved.keys() & {*KINDS}:
-        raise MacsError(f"{path} has the arrays {', '.join(saved) or 'none'}; call them {', '.join(KINDS)}.")
-    yield Rows.of({name: array for name, array in saved.items() if name in (*KINDS, *LABELS)}, name=str(path))
+        raise MacsError(f"{path} has the arrays {few([*saved]) or 'none'}; call them {', '.join(KINDS)}.")
+    yield Rows.of({name: array for name, array in saved.items() if array is not None}, name=str(path))
+
+
+def _refuse_swelling(path: Path, size: int) -> None:
+    """Refuse a file whose rows take far more memory than the file, before they are unpacked."""
+    if size > max(MOST, SWELLING * path.stat().st_size):
+        raise MacsError(f"{path} would take {size / 1e6:,.0f} MB of memory, over {SWELLING} times its own size; write it again.")
 
 
 def _parquet(path: Path) -> Iterator[tuple[list[str], list[Any]]]:
@@ -99,6 +113,9 @@ def _parquet(path: Path) -> Iterator[tuple[list[str], list[Any]]]:
 
     try:
         with ParquetFile(path) as table:
+            groups = (table.metadata.row_group(place) for place in range(table.metadata.num_row_groups))
+            values = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
+            _refuse_swelling(path, 8 * values)
             for entry in table.schema_arrow:
                 if pa.types.is_struct(entry.type) or pa.types.is_map(entry.type):
                     raise MacsError(
@@ -152,11 +169,12 @@ def _is_number(cell: str) -> bool:
         float(cell or "nan")
     except ValueError:
         return False
-    return True
+    return "_" not in cell and cell.isascii()  # only Python takes 1_0 for 10
 
 
 def _numbers(cells: tuple[str, ...]) -> Any:
-    try:
-        return np.array([float(cell or "nan") for cell in cells])
-    except ValueError:
-        return np.array([float(cell or "nan") if _is_number(cell) else np.nan for cell in cells])
+    text = "".join(cells)
+    if "_" not in text and text.isascii():
+        with suppress(ValueError):
+            return np.array([float(cell or "nan") for cell in cells])
+    return np.array([float(cell or "nan") if _is_number(cell) else np.nan for cell in cells])

@@ -8,6 +8,7 @@ with a number that is not finite gets a reason in place of a verdict. Needs no t
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from macs.data.spec import short_hash
 
 Array = NDArray[Any]
 KINDS = ("features", "logits", "probabilities")
-NUMBERED = re.compile(r"(feature|logit|probabilit(?:y|ie))s?[ _.\-\[]?(\d+)\]?", re.IGNORECASE)
+NUMBERED = re.compile(r"(feature|logit|probabilit(?:y|ie))s?[ _.\-\[]?(\d{1,9})\]?", re.IGNORECASE)
 SINGULAR = {"feature": "features", "logit": "logits", "probability": "probabilities", "probabilitie": "probabilities"}
 LABELS = ("label", "labels")
 BATCH = 1024  # rows that are judged at a time
@@ -218,14 +219,15 @@ class Rows:
             if width and array is None:
                 raise MacsError(f"The detector takes {columns}, but {self.name} has no {what}.")
         if columns.names and self.names and self.names != columns.names:
-            if missing := [name for name in columns.names if name not in self.names]:
+            place = {name: i for i, name in enumerate(self.names)}
+            if missing := [name for name in columns.names if name not in place]:
                 raise MacsError(
                     f"{self.name} has no column {missing[0]!r}"
                     + (f", nor {len(missing) - 1} others" if len(missing) > 1 else "")
                     + f"; the detector was fitted to {few(columns.names)}."
                 )
             assert features is not None  # since they have names
-            features = features[:, [self.names.index(name) for name in columns.names]]
+            features = features[:, [place[name] for name in columns.names]]
         for what, array, width in (("features", features, columns.features), (columns.second, logits, columns.logits)):
             if array is not None and array.shape[1] != width:
                 raise MacsError(
@@ -362,14 +364,16 @@ def arranged(
     logit_0, logit_1, ... are the logits, and so with features and probabilities; `label` holds labels. Where no column
     is called like that, all others are features.
     """
-    if twice := {entry for entry in columns if list(columns).count(entry) > 1}:
+    if twice := {entry for entry, count in Counter(columns).items() if count > 1}:
         raise MacsError(f"{name} has two columns that are called {min(twice)!r}; give each its own name.")
     arrays: dict[str, Array] = {}
     parts: dict[str, dict[int, int]] = {}
     others: list[int] = []
     for place, entry in enumerate(columns):
         if match := NUMBERED.fullmatch(entry):
-            parts.setdefault(SINGULAR[match[1].lower()], {})[int(match[2])] = place
+            numbered = parts.setdefault(SINGULAR[match[1].lower()], {})
+            if (other := numbered.setdefault(int(match[2]), place)) != place:
+                raise MacsError(f"{name} has {columns[other]!r} and {entry!r}, which are one column; leave one out.")
         elif entry.lower() in LABELS:
             arrays["labels"] = column(place)
         elif entry.lower() in KINDS:

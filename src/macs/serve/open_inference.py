@@ -44,6 +44,7 @@ NONE = {"index": NO_CLASS, "class": ""}
 FORMER = {"label": "index"}  # outputs that may still be asked for by a former name, and are answered under it
 DTYPES = {"INT64": "<i8", "FP32": "<f4", "BOOL": "?"}
 SETTINGS = ("threshold", "keep")  # parameters of a request that we know
+JSON_VALUES = 2_000_000  # of tensors in JSON; while they are parsed, nobody else is answered
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def inputs_of(columns: Columns | None) -> list[dict[str, Any]]:
 def parse(body: bytes, header_length: str | None, most: int, most_pixels: int, columns: Columns | None = None) -> Asked:
     """The request in a body, of rows if there are `columns`; Refused says what is wrong with any other."""
     text, tensors = split(body, header_length)
-    content = loaded(text)
+    content = loaded(text, JSON_VALUES)
     if columns is not None:
         if not isinstance(content, dict) or not isinstance(content.get("inputs"), list):
             raise Refused(422, f"An inference request has the inputs {' and '.join(columns.takes)} in `inputs`.")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 from macs.detector.rows import Columns, Rows
 from macs.serve.loaded_detector import LoadedDetector
-from macs.serve.uploads import Refused, loaded
+from macs.serve.uploads import JSON_VALUES, Refused, loaded
 
 DTYPES = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
 
@@ -31,7 +31,7 @@ class Row:
 
 def from_json(body: bytes, columns: Columns, most: int) -> list[Row]:
     """The rows of a JSON body such as {"features": [[...], ...]}; an entry that is null is not a number."""
-    content = loaded(body)
+    content = loaded(body, JSON_VALUES + most * sum(columns.takes.values()))
     takes = [*columns.takes]
     if not isinstance(content, dict) or content.keys() != {*takes}:
         form = ", ".join(f'"{name}": [[...], ...]' for name in takes)
@@ -44,10 +44,10 @@ def from_tensors(inputs: list[Any], binary: bytes | None, columns: Columns, most
     arrays, place = {}, 0
     for tensor in inputs:
         name = tensor.get("name") if isinstance(tensor, dict) else None
-        if name not in columns.takes or name in arrays:
+        if not isinstance(name, str) or name not in columns.takes or name in arrays:
             raise Refused(422, f"The inputs must be {' and '.join(columns.takes)}, each of them once.")
         shape, kind = tensor.get("shape"), tensor.get("datatype")
-        if kind not in DTYPES:
+        if not isinstance(kind, str) or kind not in DTYPES:
             raise Refused(422, f"The datatype of {name} must be {', '.join(DTYPES)}.")
         if not isinstance(shape, list) or len(shape) != 2 or not all(type(n) is int and n > 0 for n in shape):
             raise Refused(422, f"The shape of {name} must be [N, {columns.takes[name]}], of whole numbers above 0.")

@@ -197,3 +197,17 @@ def test_the_service_speaks_the_open_inference_protocol(client: TestClient, expe
 def test_the_service_refuses_other_arrays(client: TestClient, body: dict[str, Any], words: str) -> None:
     answer = client.post("/v1/predict", json=body)
     assert answer.status_code == 422 and words in answer.json()["error"]
+
+
+def test_the_service_refuses_json_of_more_values_than_rows_have_before_parsing_it(client: TestClient) -> None:
+    body = b'{"features": [' + b"[]," * 200_000 + b"[]]}"
+    answer = client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 413 and "may hold 101,088 values" in answer.json()["error"]  # and 64 rows of 13 + 4
+
+
+@pytest.mark.parametrize("field", ["name", "datatype", "shape", "data", "parameters"])
+@pytest.mark.parametrize("value", [None, 5, "x", ["features"], {"a": 1}, [[]]])
+def test_a_tensor_with_a_strange_field_is_refused(client: TestClient, field: str, value: object) -> None:
+    tensor = {"name": "features", "datatype": "FP32", "shape": [1, 13], "data": [0.0] * 13, field: value}
+    answer = client.post("/v2/models/d/infer", json={"inputs": [tensor]})
+    assert answer.status_code == 422, answer.text  # the logits are missing anyway

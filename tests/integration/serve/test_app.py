@@ -143,6 +143,7 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"json": [1]}, 422, "A JSON body must be"),
     ({"content": b"{", "headers": JSON}, 400, "not JSON"),
     ({"content": b"[" * 100_000, "headers": JSON}, 400, "not JSON"),
+    ({"content": b"[" + b"[]," * 100_000 + b"[]]", "headers": JSON}, 413, "may hold 100,000 values"),
     ({"content": b"\xff\xfe{}", "headers": JSON}, 400, "not JSON"),
     ({"content": b'{"images": ' + b"9" * 5000 + b"}", "headers": JSON}, 400, "not JSON"),
     ({"content": b"", "headers": IMAGE}, 422, "holds no image"),

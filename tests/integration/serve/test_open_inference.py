@@ -147,6 +147,7 @@ BAD: list[tuple[Any, int, str]] = [
     ({"inputs": [tensor(ONE, data=[[1], [1, 2]])]}, 422, "from 0 to 255"),
     ({"inputs": [tensor(ONE, data=None)]}, 422, "from 0 to 255"),
     ({"inputs": [tensor(ONE, data=[10**30] * 768)]}, 422, "from 0 to 255"),
+    ({"inputs": [tensor(ONE, data=[0] * 2_000_000)]}, 413, "may hold 2,000,000 values"),
     ({"inputs": [FILES | {"data": ["?"]}]}, 422, "base64"),
     ({"inputs": [FILES | {"data": [1]}]}, 422, "base64"),
     ({"inputs": [FILES | {"data": None}]}, 422, "base64"),

@@ -2,9 +2,12 @@
 
 import csv
 import pickle
+import time
+import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pytest
@@ -94,6 +97,21 @@ def test_a_file_that_cannot_be_read_is_one_row_and_the_others_are_judged(
     assert "has 2 features per row" in rows[0].reason and "There is no file" in rows[1].reason
 
 
+def test_arrays_that_nobody_asks_for_are_not_unpacked(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", features=FEATURES, notes=np.array([{}], object))
+    assert rows_in(tmp_path / "a.npz")["features"].shape == FEATURES.shape
+
+
+def test_a_table_of_many_columns_takes_seconds(tmp_path: Path) -> None:
+    """With one pass over the columns per column, it would take minutes."""
+    names, cells = ",".join(f"c{i}" for i in range(50_000)), ",".join(["1"] * 50_000)
+    (tmp_path / "wide.csv").write_text(f"{names}\n{cells}\n{cells}\n")
+    started = time.process_time()
+    rows = next(tables_in(tmp_path / "wide.csv"))
+    assert rows.matched(replace(rows.columns, names=rows.names[::-1])).columns.features == 50_000
+    assert time.process_time() - started < 20
+
+
 def test_a_head_is_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "head.npz", weight=FEATURES[:4], bias=np.arange(4))
     weight, bias = head_in(tmp_path / "head.npz")
@@ -128,6 +146,24 @@ def ragged(path: Path) -> None:
     parquet.write_table(pyarrow.table({"features": [[1.0], [1.0, 2.0]]}), path)
 
 
+def swelling(path: Path) -> None:
+    """Half a gigabyte of zeros in half a megabyte."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("features.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(
+            cast(BinaryIO, member), {"descr": "<f8", "fortran_order": False, "shape": (2**23, 8)}
+        )
+        for _ in range(2**29 // 2**24):
+            member.write(bytes(2**24))
+
+
+def swelling_table(path: Path) -> None:
+    """A column of 40 million zeros, which are written as one run of them."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    zeros = pyarrow.array(np.zeros(1_000_000))
+    column = pyarrow.chunked_array([zeros] * 40)
+    parquet.write_table(pyarrow.table({"feature_0": column}), path)
+
+
 @pytest.mark.parametrize(
     ("name", "write", "words"),
     [
@@ -136,6 +172,10 @@ def ragged(path: Path) -> None:
         ("a.npy", pickled, "holds Python objects, which are never unpickled"),
         ("a.npz", nothing, "is damaged or not a file of numpy"),
         ("a.npz", other_names, "has the arrays x; call them features, logits, probabilities"),
+        ("a.npz", swelling, "a.npz would take 537 MB of memory, over 100 times"),
+        ("a.parquet", swelling_table, "a.parquet would take 320 MB of memory, over 100 times"),
+        ("a.csv", lambda path: path.write_text("feature_1,feature_01\n1,2\n"), "which are one column"),
+        ("a.csv", lambda path: path.write_text("a,b\n1,1_0\n"), "The column 'b' of .* does not hold numbers"),
         ("a.csv", nothing, "is empty"),
         ("a.csv", lambda path: path.write_text("a,b\n1\n"), "has 2 columns, but a row of 1 cells near line 2"),
         ("a.csv", lambda path: path.write_text("a,a\n1,2\n"), "two columns that are called 'a'"),
