@@ -25,6 +25,12 @@ def csv_cell(text: str) -> str:
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
+def in_a_cell(value: object) -> str:
+    """Return the value as text that breaks neither a line nor a table of Markdown, and brings no markup or link."""
+    text = printable(str(value)).replace("&", "&amp;").replace("<", "&lt;")
+    return text.replace("|", r"\|").replace("[", r"\[").replace("`", "'")
+
+
 def _escaped(character: str) -> str:
     code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:  # Python's stand-in for a byte of a file name that is not UTF-8

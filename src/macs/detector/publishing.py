@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from macs.core.errors import MacsError
 from macs.core.files import input_file, output_folder, write_atomically, write_text
-from macs.core.text import printable
+from macs.core.text import in_a_cell, printable
 from macs.core.version import __version__
 from macs.detector import hub
 from macs.detector.inspection import Inspection, inspect
@@ -350,11 +350,6 @@ def model_card(
         method=(metadata.recipe or {}).get("method"),
         version=__version__,
     )
-
-
-def in_a_cell(value: object) -> str:
-    """A value that breaks neither a line nor a table of Markdown, and brings no markup."""
-    return printable(str(value)).replace("|", r"\|").replace("<", "&lt;").replace("`", "'")
 
 
 def last_part(name: str) -> str:

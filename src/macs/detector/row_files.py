@@ -101,7 +101,9 @@ def _arrays(path: Path, kind: str) -> Iterator[Rows]:
 def _refuse_swelling(path: Path, size: int) -> None:
     """Refuse a file whose rows take far more memory than the file, before they are unpacked."""
     if size > max(MOST, SWELLING * path.stat().st_size):
-        raise MacsError(f"{path} would take {size / 1e6:,.0f} MB of memory, over {SWELLING} times its own size; write it again.")
+        raise MacsError(
+            f"{path} would take {size / 1e6:,.0f} MB of memory, over {SWELLING} times its own size; write it again."
+        )
 
 
 def _parquet(path: Path) -> Iterator[tuple[list[str], list[Any]]]:

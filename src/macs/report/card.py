@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from macs import metrics
 from macs.core.files import output_file, write_text
-from macs.core.text import printable
+from macs.core.text import in_a_cell
 from macs.core.version import __version__
 from macs.data.catalog import Dataset, catalog
 from macs.data.spec import DataSpec
@@ -43,11 +43,6 @@ def model_card(spec: TrainingSpec, evaluation: Evaluation) -> str:
         percent=percent,
         version=__version__,
     )
-
-
-def in_a_cell(value: object) -> str:
-    """Return a value that breaks neither a line nor a table."""
-    return printable(str(value)).replace("|", r"\|").replace("<", "&lt;")
 
 
 def in_catalogue(images: DataSpec) -> Dataset | None:

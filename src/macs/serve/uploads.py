@@ -257,7 +257,9 @@ def from_base64(image: Any, place: int) -> Upload:
 def loaded(body: bytes, most_values: int) -> Any:
     """The value in a JSON body, refused before it is parsed if it would hold more values than that."""
     if body.count(b",") + body.count(b"[") + body.count(b"{") > most_values:
-        raise Refused(413, f"A JSON body may hold {most_values:,} values here, and this one holds more; send fewer, or bytes.")
+        raise Refused(
+            413, f"A JSON body may hold {most_values:,} values here, and this one holds more; send fewer, or bytes."
+        )
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

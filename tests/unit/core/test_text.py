@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from macs.core.text import printable, whole
+from macs.core.text import in_a_cell, printable, whole
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,11 @@ from macs.core.text import printable, whole
 )
 def test_nothing_that_steers_a_terminal_is_printed(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+def test_a_cell_of_markdown_brings_no_markup() -> None:
+    text = "a|b\n<img src=x> [here](https://example.org) `x` &lt;"
+    assert in_a_cell(text) == r"a\|b\x0a&lt;img src=x> \[here](https://example.org) 'x' &amp;lt;"
 
 
 def test_any_text_can_be_written() -> None:
