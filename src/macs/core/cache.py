@@ -63,17 +63,17 @@ class Cache:
 
     def put(self, key: str, arrays: "Mapping[str, NDArray[Any]]") -> None:
         """Keep the arrays, unless much has been written already: a long pass must not push out its own beginning."""
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
         before, after = self.written, self.written + sum(array.nbytes for array in arrays.values())
         if after > self._steps(STEPS - 3):
             return
         self.written = after
-        about = {"sha256": _checksum(key, arrays)}
+        content = save(dict(arrays), {"sha256": _checksum(key, arrays)})
         try:
             if not before or before * STEPS // self.limit != after * STEPS // self.limit:
                 self._make_room()
-            write_atomically(self._path(key), lambda path: save_file(dict(arrays), path, about))
+            write_atomically(self._path(key), lambda path: path.write_bytes(content))
         except (MacsError, OSError) as error:
             log.info("The cache cannot be written, and nothing is kept: %s", error)
             self.written = self.limit

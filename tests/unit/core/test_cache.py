@@ -1,6 +1,7 @@
 """Arrays on disk: what is put in comes back, nothing damaged does, and the folder stays within its limit."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,19 @@ def test_a_damaged_file_is_no_entry_and_is_replaced(damage: str, tmp_path: Path)
     cache.put(KEY, arrays())
     if damage != "folder":
         assert path.read_bytes() == content and cache.get(KEY) is not None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
+def test_a_full_disk_costs_the_entry_and_nothing_else(tmp_path: Path) -> None:
+    import resource
+
+    cache, limits = Cache(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        cache.put(KEY, arrays())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert cache.get(KEY) is None and cache.files() == []
 
 
 def test_an_entry_of_another_key_is_not_taken_for_this_one(tmp_path: Path) -> None:
