@@ -60,7 +60,7 @@ def _notes(part: str, done: Reproduction, part_entries: list[ComparedNumber]) ->
                 "seeds ±: standard deviation over the training seeds, which the error of the draws leaves out."
             )
         metrics = [get(name) for name in PARTS[part].metrics if name != "accuracy"]
-        notes += [f"{metric.title}: {metric.convention}." for metric in metrics]
+        notes += [metric.sentence for metric in metrics]
     rows = done.rows(part)
     if BY_TEST.name in (row.name for row in rows):
         notes.append("MaCS* is test-chosen: its margin is the best on the OOD test sets, so it is not ranked.")

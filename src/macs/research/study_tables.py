@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from macs import figures
+from macs import figures, metrics
 from macs.core.errors import MacsError
 from macs.research.publication import Publication, ResultTable, Text, publish
 from macs.research.seed_statistics import Difference, Estimate, estimate, paired_difference
@@ -133,7 +133,8 @@ def publish_study(
     named = {name: ResultTable(name, t.header, t.sections, t.text) for name, t in tables_of(results).items()}
     shown_first = [named[name] for name in ("core", "goal", "status") if name in named]
     values, title = as_dict(results), "The study: methods and scores compared on real images"
-    publication = Publication("study", title, [*named.values()], list(records(values)), values, on_terminal=shown_first)
+    notes = [metrics.get(name).sentence for name in ("fpr95", "fpr95_id")]
+    publication = Publication("study", title, [*named.values()], list(records(values)), values, notes, shown_first)
     return publish(publication, folder, draw(results))
 
 

@@ -184,6 +184,8 @@ def test_the_command_writes_the_study_from_the_cells_of_the_repository(
     value = json.loads(capsys.readouterr().out)
     assert {Path(file).name for file in value["files"]} >= {"study.md", "study.json", "scores.svg"}
     assert json.loads((tmp_path / "out" / "study.json").read_text())["rows"] == value["rows"]
+    told = (tmp_path / "out" / "study.md").read_text()
+    assert "ID lost at 95% of OOD caught (FPR95)" in told and "OOD passed at 95% of ID kept (FPR95-ID)" in told
 
 
 def test_an_installed_package_keeps_its_cells_beside_the_tables(
