@@ -8,10 +8,13 @@ The classifier is unsure about such small images, so the limit is low: too many 
 """
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from cpu_torchvision import make_importable
@@ -33,28 +36,38 @@ chiffonier whale wolf coyote worm nematode bridge viaduct aqueduct seashore lake
 
 
 def main(outliers: str, weights: str, out: str) -> None:
+    net, names = classifier(weights)
+    wanted = [word.lower().replace("_", " ") for word in SHOWN]
+    shown = [any(f" {word} " in f" {' '.join(_words(name))} " for word in wanted) for name in names]
+    images, kept = np.load(outliers, mmap_mode="r"), []
+    for logits in seen(net, images, 128):
+        kept += (logits.softmax(1)[:, torch.tensor(shown)].sum(1) < 0.1).tolist()
+    clean = np.array(images)[np.array(kept)]
+    np.save(Path(out), clean)
+    print(
+        f"{sum(shown)} of 1,000 ImageNet classes show CIFAR-100's objects; kept {len(clean):,} of {len(images):,} images"
+    )
+
+
+def classifier(weights: str) -> tuple[nn.Module, list[str]]:
+    """Return timm's EfficientNet-Lite0 with these weights, and the names of ImageNet's classes."""
     make_importable()
     import timm
     from safetensors.torch import load_file
-    from timm.data.imagenet_info import ImageNetInfo
+    from timm.data import ImageNetInfo
 
     info = ImageNetInfo()
-    names = [info.index_to_description(index).lower() for index in range(1000)]
-    wanted = [word.lower().replace("_", " ") for word in SHOWN.split()]
-    shown = [any(f" {word} " in f" {' '.join(_words(name))} " for word in wanted) for name in names]
     net = timm.create_model("tf_efficientnet_lite0")
     net.load_state_dict(load_file(weights))
-    net.eval()
-    images, kept = np.load(outliers, mmap_mode="r"), []
-    with torch.inference_mode():
-        for start in range(0, len(images), 250):
-            pixels = torch.from_numpy(np.array(images[start : start + 250])).permute(0, 3, 1, 2).float() / 127.5 - 1
-            pixels = interpolate(pixels, size=128, mode="bicubic", antialias=True)
-            known = net(pixels).softmax(1)[:, torch.tensor(shown)].sum(1)
-            kept += (known < 0.1).tolist()
-    clean = np.array(images)[np.array(kept)]
-    np.save(Path(out), clean)
-    print(f"{sum(shown)} ImageNet classes show CIFAR-100's objects; kept {len(clean):,} of {len(images):,} images")
+    return net.eval(), [info.index_to_description(index).lower() for index in range(1000)]
+
+
+@torch.inference_mode()
+def seen(see: Callable[[Tensor], Tensor], images: NDArray[np.uint8], size: int) -> Iterator[Tensor]:
+    """Yield what a network says of batches of images, enlarged to `size` pixels."""
+    for start in range(0, len(images), 250):
+        pixels = torch.from_numpy(np.array(images[start : start + 250])).permute(0, 3, 1, 2).float() / 127.5 - 1
+        yield see(interpolate(pixels, size=size, mode="bicubic", antialias=True))
 
 
 def _words(name: str) -> list[str]:

@@ -332,6 +332,25 @@ def locked(file: Path, waiting: str) -> Iterator[None]:
         os.close(handle)  # this releases the lock, as the system does when a process is killed
 
 
+@contextmanager
+def claimed(file: Path) -> Iterator[bool]:
+    """Hold a lock file if nobody else does, and tell whether it is held, so that processes can share out work."""
+    if fcntl is None:  # Windows: nothing keeps two processes apart
+        yield True
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(handle)
+
+
 def remove_abandoned(path: Path) -> None:
     """Delete temporary files for this path whose process was killed: nobody holds their lock any more."""
     if fcntl is None:

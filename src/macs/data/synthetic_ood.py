@@ -4,6 +4,12 @@ shuffled       ID images cut into 4 x 4 blocks, in another order
 inverted       ID images with every pixel turned to 255 minus itself
 noise          a third each: uniform, Gaussian, and Gaussian that is blurred and stretched to full contrast
 photographs    patches of photographs that come with scikit-image and scikit-learn
+
+Three more kinds are near: each joins two ID images of different classes, so that no single class is right.
+
+cut            the left half of one image and the right half of the other
+mixed          the mean of both
+exchanged      one image with two opposite quarters of the other
 """
 
 import numpy as np
@@ -28,6 +34,26 @@ def unknowns_for(images: ImageSet, seed: int = 0) -> tuple[dict[str, ImageSet], 
     except MacsError as error:
         missing["photographs"] = str(error)
     return sets, missing
+
+
+def near_unknowns_for(images: ImageSet, seed: int = 0) -> dict[str, ImageSet]:
+    """Return each near kind by its name, with as many images as are given, which need labels of two classes."""
+    pixels, others = images.pixels[:], images.pixels[:][partners(images.labels, seed)]
+    half = pixels.shape[1] // 2
+    cut, exchanged = pixels.copy(), pixels.copy()
+    cut[:, :, half:] = others[:, :, half:]
+    exchanged[:, :half, half:], exchanged[:, half:, :half] = others[:, :half, half:], others[:, half:, :half]
+    mixed = ((pixels.astype(np.uint16) + others + 1) // 2).astype(np.uint8)
+    arrays = {"cut": cut, "mixed": mixed, "exchanged": exchanged}
+    return {name: ImageSet.from_array(array, name=name) for name, array in arrays.items()}
+
+
+def partners(labels: NDArray[np.int64] | None, seed: int = 0) -> NDArray[np.int64]:
+    """Return for each image the index of a random image of another class."""
+    if labels is None or len(np.unique(labels)) < 2:
+        raise MacsError("Near unknown images are joined from two classes; give labelled images of at least two.")
+    random = np.random.default_rng(seed)
+    return np.array([random.choice(np.flatnonzero(labels != label)) for label in labels], np.int64)
 
 
 def shuffled(pixels: NDArray[np.uint8], random: np.random.Generator) -> NDArray[np.uint8]:

@@ -3,7 +3,6 @@
 Choices (settings, score, recommendation) read validation results alone; test results are only reported.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from macs.core.console import tell
 from macs.core.errors import MacsError
-from macs.data import load
+from macs.core.files import claimed
+from macs.data import ImageSet, load
 from macs.data.loading import data_root
+from macs.data.spec import fingerprint
 from macs.detector.score_selection import best, mean_ranks
 from macs.experiments.cells import Examination, checkpoint_of, for_all, spread
 from macs.metrics import OODMetrics
@@ -35,6 +37,7 @@ from macs.research.study_cells import (
     records_in,
 )
 from macs.research.study_plan import Row, Trial, repeated
+from macs.research.study_rule import RankedCandidate, ranked
 from macs.scores import get
 from macs.training.spec import differences
 
@@ -65,18 +68,20 @@ class Study:
         found = {each.seed: self.find(each) for each in repeated(trial, list(seeds))}
         return {seed: record for seed, record in found.items() if record is not None}
 
-    def ranked(self, row: Row, trials: Iterable[Trial]) -> list[tuple[tuple[float, float], Trial]]:
+    def by_own_score(self, row: Row, trials: Iterable[Trial]) -> list[tuple[tuple[float, float], Trial]]:
         """Return those of a row's trials that have a cell, each with its rank by the score of the row's method."""
         score = own_score(row)
         return [(record.rank(score), trial) for trial in trials if (record := self.find(trial)) is not None]
 
     def candidates(self, row: Row) -> list[Trial]:
         """Return the candidates worth a training: a lower rate only after one that was better than the one before."""
+        if row.larger:
+            return row.candidates()
         rates = row.rates()
         worth = rates[:1]
         for pair in pairwise(rates):
             worth.append(pair[1])
-            results = [rank for rank, _ in self.ranked(row, pair)]
+            results = [rank for rank, _ in self.by_own_score(row, pair)]
             if len(results) < 2 or results[1] >= results[0]:
                 break
         return worth + row.candidates()[len(rates) :]
@@ -84,39 +89,41 @@ class Study:
     def chosen(self, row: Row) -> Trial | None:
         """Return the best candidate, or the first as long as one has no cell: a part of a grid decides nothing."""
         candidates = self.candidates(row)
-        finished = self.ranked(row, candidates)
+        if row.larger:
+            of_row = [each for each in self.ranked(larger=True) if each.trial in candidates]
+            return next((each.trial for each in of_row if each.allowed), of_row[0].trial if of_row else None)
+        finished = self.by_own_score(row, candidates)
         if len(finished) < len(candidates):
             return candidates[0] if self.find(candidates[0]) is not None else None
         return min(finished, key=itemgetter(0))[1]
 
-    def recommended(self) -> tuple[Row, Trial] | None:
-        """Of all rows' candidates that are as accurate on validation images as OE's, up to one standard error of so few
-        images, the one with the lowest FPR95 on validation outliers, by whichever score; ties are broken by AUROC.
+    def ranked(self, larger: bool = False) -> list[RankedCandidate]:
+        """Return the candidates of one budget by the rule, the best first, each by its cell with the lowest seed."""
+        rows = [row for row in self.rows if row.larger == larger and (larger or not (row.once or row.apart))]
+        plain = next((self.find(row.candidates()[0]) for row in rows if not row.method), None)
+        found = []
+        for row in rows:
+            for trial in row.candidates():
+                cells = [
+                    each for each in self.records_of(trial, plan.SEEDS + plan.MORE_SEEDS).values() if each.unknowns
+                ]
+                if cells and all(trial.as_dict() != other.as_dict() for _, other, _ in found):
+                    found.append((row, trial, cells[0]))
+        return ranked(found, plain) if plain is not None else []
 
-        Like every choice, it is made with seed 0; the other seeds say how good it was. None until all grids are
-        computed.
-        """
-        pairs = [(row, trial) for row in self.rows if not (row.once or row.apart) for trial in self.candidates(row)]
-        found = [(row, trial, self.find(trial)) for row, trial in pairs]
-        cells = [(row, trial, record) for row, trial, record in found if record is not None]
-        reference = next((self.chosen(row) for row in self.rows if row.name == REFERENCE), None)
-        oe = None if reference is None else self.find(reference)
-        if oe is None or len(cells) < len(pairs):
-            return None
-        share = oe.validation_accuracy
-        least = share - math.sqrt(share * (1 - share) / plan.VAL_IMAGES)
-        accurate = [each for each in cells if each[2].validation_accuracy >= least]
-        row, trial, _ = min(accurate, key=lambda each: min(each[2].rank(score) for score in plan.SCORES))
-        return row, trial
+    def recommended(self) -> RankedCandidate | None:
+        """Return the training and the score that the rule chooses; None without the plain classifier's cell."""
+        return next((each for each in self.ranked() if each.allowed), None)
 
     def trials(self) -> Iterator[Trial]:
+        yield from self.repeats()
         yield from plan.trials(self.rows, self.chosen, self.candidates)
         yield from self.repeats()
 
     def repeats(self) -> list[Trial]:
         """Return the trials of the recommended method, which has as many seeds as the main rows."""
         best = self.recommended()
-        return [] if best is None or not best[0].method else repeated(best[1], plan.SEEDS + plan.MORE_SEEDS)
+        return [] if best is None or not best.row.method else repeated(best.trial, plan.SEEDS + plan.MORE_SEEDS)
 
     def missing(self) -> list[Trial]:
         """Return the trials without a cell; if no candidate of a row has one, its seeds repeat the first candidate."""
@@ -132,8 +139,11 @@ def own_score(row: Row) -> str:
     return methods.build(row.method, row.settings).score if row.method else "msp"
 
 
-def sets_from(root: Path | None, checkpoint: Path) -> dict[str, StudySets]:
-    """Return the study's images with the starting classifier of each network that has one."""
+def sets_from(root: Path | None, checkpoint: Path, groups: Path | None = None) -> dict[str, StudySets]:
+    """Return the study's images with the starting classifier of each network that has one, by `Trial.sets`.
+
+    `groups` is the file that tells which outliers look alike; without it, there are none for the larger study.
+    """
     from macs import training
 
     root = data_root(root)
@@ -147,7 +157,28 @@ def sets_from(root: Path | None, checkpoint: Path) -> dict[str, StudySets]:
         name: training.starting_net(name, len(train.classes), checkpoint=file, dropout=0.0)
         for name, file in checkpoints(checkpoint).items()
     }
-    return {name: StudySets(net, train, outliers, examination) for name, net in nets.items()}
+    sets = {name: StudySets(net, train, outliers, examination) for name, net in nets.items()}
+    if groups is not None and groups.is_file():
+        held_out = np.isin(grouped(outliers, groups), plan.HELD_OUT_GROUPS)
+        on = Examination(
+            tests.subset(np.arange(plan.VALIDATION)),
+            spread(outliers.subset(np.flatnonzero(held_out)), plan.VAL_IMAGES),
+            tests.subset(np.arange(plan.VALIDATION, plan.VALIDATION + plan.LARGER_TEST)),
+            {name: spread(load(name, "test", root=root), plan.LARGER_OOD) for name in plan.OOD},
+        )
+        trained_on = outliers.subset(np.flatnonzero(~held_out))
+        for name, net in nets.items():
+            sets[f"{name}, larger"] = StudySets(net, train, trained_on, on)
+    return sets
+
+
+def grouped(outliers: ImageSet, groups: Path) -> NDArray[np.uint8]:
+    """Return the group of look-alikes of every outlier, which a file keeps for the images with this fingerprint."""
+    with np.load(groups) as saved:
+        of, images = saved["groups"], str(saved["fingerprint"])
+    if images != fingerprint(outliers):
+        raise MacsError(f"{groups} groups other images than {outliers.name}; take the outliers of the study.")
+    return of
 
 
 def checkpoints(path: Path) -> dict[str, Path]:
@@ -165,11 +196,11 @@ def run(
     study: Study, sets_of: Mapping[str, StudySets], folder: Path, runs: Path, limit: int = 0
 ) -> Sequence[CellRecord]:
     """Compute missing cells in the order of work, at most `limit` of them (0: all), and add them to the study. Those of
-    networks without a classifier are left out.
+    networks without a classifier are left out. Several processes share out the work: each computes what no other does.
 
     Cells of other images or other starting weights are an error: one table must not mix them.
     """
-    left_out = sorted({trial.net for trial in study.missing()} - sets_of.keys())
+    left_out = sorted({trial.net for trial in study.missing() if trial.sets not in sets_of})
     if left_out:
         files = ", ".join(f"{plan.ID}-{net}.pt" for net in left_out)
         tell(f"Some missing cells are left out: they need a folder as --checkpoint, with {files} in it.")
@@ -177,13 +208,19 @@ def run(
     for trial in study.trials():
         if limit and len(made) == limit:
             break
-        sets = sets_of.get(trial.net)
+        sets = sets_of.get(trial.sets)
         if sets is None:
             continue
         cell, existing = cell_for(trial, runs, sets), study.find(trial)
         if existing is None:
-            tell(f"{trial.name}, {trial.recipe.options}, lr {trial.recipe.lr:g}: cell {cell.key}")
-            record = compute(cell, trial, sets, folder)
+            with claimed(runs / f".{cell_for(trial.whole, runs, sets).key}.lock") as ours:
+                if not ours:
+                    continue
+                study.records[:] = records_in(folder)  # others may have computed more
+                if study.find(trial) is not None:
+                    continue
+                tell(f"{trial.name}, {trial.recipe.options}, lr {trial.recipe.lr:g}: cell {cell.key}")
+                record = compute(cell, trial, sets, folder)
             tell(f"  validation FPR95 {record.value('fpr95', 'msp', VALIDATION):.3f}, {record.cost}")
             study.records.append(record)
             made.append(record)
@@ -271,6 +308,9 @@ class StudyResults:
     missing: int  # number of planned cells that are missing
     others: Mapping[str, RowResult] = field(default_factory=dict)  # rows of other tables: one rate, budgets, protocols
     best: str = ""  # the name of the row that is recommended
+    best_score: str = ""  # and the score that the rule chose with it
+    ranked: Sequence[RankedCandidate] = ()  # all candidates by the rule
+    screened: Sequence[RankedCandidate] = ()  # those of the larger study
     oe_seconds: Mapping[Machine, float] = field(default_factory=dict)  # CPU seconds of OE with the table's budget
 
     @classmethod
@@ -292,8 +332,10 @@ class StudyResults:
                     row, trial, records, own_score(row), tried, len(candidates)
                 )
         best = study.recommended()
-        name = "" if best is None else _recommended(study, rows, *best)
-        return cls(rows, len(study.missing()), others, name, _oe_seconds(study, rows.get(REFERENCE)))
+        name = "" if best is None else _recommended(study, rows, best.row, best.trial)
+        score, seconds = "" if best is None else best.score, _oe_seconds(study, rows.get(REFERENCE))
+        orders = study.ranked(), study.ranked(larger=True)
+        return cls(rows, len(study.missing()), others, name, score, *orders, seconds)
 
     def difference(
         self, name: str, metric: str, score: str, reference_score: str, where: str = ""
@@ -314,7 +356,7 @@ class StudyResults:
     def recommended(self) -> tuple[RowResult, str] | None:
         """Return the row that is recommended, and the score to take."""
         found = self.rows.get(self.best)
-        return None if found is None else (found, found.chosen_score)
+        return None if found is None else (found, self.best_score)
 
 
 def _oe_seconds(study: Study, reference: RowResult | None) -> dict[Machine, float]:

@@ -32,10 +32,10 @@ from macs.core.files import check_unpacked, write_text
 from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.spec import fingerprint, short_hash
-from macs.data.synthetic_ood import unknowns_for
+from macs.data.synthetic_ood import near_unknowns_for, unknowns_for
 from macs.experiments.cells import Cell, Examination, key_of, save_arrays
 from macs.metrics import ood_metrics
-from macs.research.study_plan import FIT_IMAGES, KEPT, MADE_IMAGES, SCORES, Trial
+from macs.research.study_plan import FIT_IMAGES, KEPT, LARGER_KEPT, MADE_IMAGES, Trial
 
 if TYPE_CHECKING:
     from torch import nn
@@ -142,6 +142,30 @@ def compute(cell: StudyCell, trial: Trial, sets: StudySets, folder: Path, progre
 
     An interrupted training is not continued but begun again: otherwise the cost of the cell would be incomplete.
     """
+    net, cost = (shared if trial.larger else counted)(cell, trial, sets, progress)
+    return measured(cell, trial, sets, folder, net, cost, progress)
+
+
+def shared(cell: StudyCell, trial: Trial, sets: StudySets, progress: bool) -> "tuple[nn.Module, dict[str, float]]":
+    """Return the network of a cell and what its training cost; all averages of one training share it."""
+    from macs.core.devices import best_device
+    from macs.training.checkpointing import averaged
+    from macs.training.sources import Held
+
+    share = trial.recipe.start_share
+    cell = cell_for(trial.whole, cell.root, sets)
+    file = cell.root / f"{cell.key}-cost.json"
+    if not (cell.finished and file.exists()):
+        write_text(file, json.dumps(counted(cell, trial.whole, sets, progress)[1]))
+    net = cell.net(Held.of([], [sets.net]))
+    if share:
+        start = {name: value.to(best_device()) for name, value in sets.net.state_dict().items()}
+        net.load_state_dict(averaged(start, net.state_dict(), share))
+    return net, json.loads(file.read_text(encoding="utf-8"))
+
+
+def counted(cell: StudyCell, trial: Trial, sets: StudySets, progress: bool) -> "tuple[nn.Module, dict[str, float]]":
+    """Train the cell from the beginning, and return its network and what the training cost."""
     passed = [0]
 
     def count(_: Any, inputs: tuple[Any, ...]) -> None:
@@ -158,7 +182,7 @@ def compute(cell: StudyCell, trial: Trial, sets: StudySets, folder: Path, progre
         }
     finally:
         handle.remove()
-    return measured(cell, trial, sets, folder, net, cost, progress)
+    return net, cost
 
 
 def trained(cell: StudyCell, trial: Trial, sets: StudySets, progress: bool) -> "nn.Module":
@@ -188,11 +212,11 @@ def measured(
     """Run a trained network once over each set, and compute the metrics of every score."""
     from macs import scores
 
-    precision = trial.recipe.precision
+    precision = "float32"  # of the measurement; the logits of bf16 would often tie
     on = sets.examination
     assert on.test is not None
     fit = scores.fit_all(
-        {name: scores.get(name) for name in SCORES},
+        {name: scores.get(name) for name in trial.scores},
         net,
         on.test,
         sets.train,
@@ -201,7 +225,8 @@ def measured(
         precision=precision,
     )
     answers = {}
-    made, _ = unknowns_for(on.val.subset(np.arange(min(len(on.val), MADE_IMAGES))))
+    some = on.val.subset(np.arange(min(len(on.val), MADE_IMAGES)))
+    made = unknowns_for(some)[0] | (near_unknowns_for(some) if trial.larger else {})
     for name, images in {**sets.tested, **made}.items():
         answers[name], left_out = scores.ask_all(net, images, fit.scores, precision, progress)
         if fit.left_out | left_out:
@@ -209,7 +234,7 @@ def measured(
     known, held_out = answers["id"], answers["id-validation"]
 
     def table(ids: "Mapping[str, Predictions]", names: Iterable[str]) -> dict[str, dict[str, list[float]]]:
-        return {score: {name: metrics_of(ids[score], answers[name][score]) for name in names} for score in SCORES}
+        return {score: {name: metrics_of(ids[score], answers[name][score]) for name in names} for score in trial.scores}
 
     validated, tested = table(held_out, [VALIDATION]), table(known, on.ood)
     record = CellRecord(
@@ -219,14 +244,15 @@ def measured(
         depends=cell.depends,
         accuracy=float(np.mean(known["msp"].index == on.test.labels)),
         validation_accuracy=float(np.mean(held_out["msp"].index == on.val.labels)),
-        scores={score: {**validated[score], **tested[score]} for score in SCORES},
+        scores={score: {**validated[score], **tested[score]} for score in trial.scores},
         cost=cost,
         made_with=machine(),
         unknowns=table(held_out, made),
         stored={name: sum(buffer.numel() for buffer in score.buffers()) for name, score in fit.scores.items()},
     )
     # Half precision is exact enough for distances and energies; a probability is stored as 1 - p, which is near 0.
-    kept = {(name, score): answers[name][score].confidence for name in ("id", *on.ood) for score in KEPT}
+    of = LARGER_KEPT if trial.larger else KEPT
+    kept = {(name, score): answers[name][score].confidence for name in ("id", *on.ood) for score in of}
     small = {
         f"{name}/{score}": (1 - c if score == "msp" else c).astype(np.float16) for (name, score), c in kept.items()
     }

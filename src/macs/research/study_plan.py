@@ -1,5 +1,8 @@
 """What the study trains: rows, the small grid that each row's settings are chosen from, and seeds.
 
+There are two budgets. The tables of today come from short trainings (BASE). SCREENING is the first stage of a larger
+study: every method once, with five times as many images, judged by unknown images that no training resembles.
+
 Every training starts from the same classifier and sees the same number of images. A row's learning rate and weights are
 chosen from its candidates with seed 0 on validation images and validation outliers: lower rates are tried as long as
 each is better than the one before. The other seeds then repeat the chosen candidate alone, and the one that is best of
@@ -30,6 +33,15 @@ SCORES = (
 )
 KEPT = ("msp", "energy", "knn", "energy+knn")  # scores whose confidences are stored
 SEEDS, MORE_SEEDS = (0, 1, 2), (3, 4)
+LARGER = Recipe(epochs=1, epoch_size=10_000, batch_in=64, batch_out=64, dropout=0.0, lr=0.005, precision="bf16")
+LARGER_SCORES = (
+    *SCORES,
+    *("fdbd", "nci", "nnguide", "caref", "she", "normalised-mahalanobis", "normalised-relative-mahalanobis"),
+)
+LARGER_KEPT = ("msp", "energy")
+LARGER_TEST, LARGER_OOD = 5000, 2000
+GROUPS = "outlier-groups.npz"  # beside the cells: the group of look-alikes of every outlier, from 0 to 19
+HELD_OUT_GROUPS = (5, 6, 9, 10, 13)  # drawn at random; the larger study trains on none of these and validates on all
 TrialSettings = dict[str, float | str | bool]
 
 
@@ -42,6 +54,16 @@ class Trial:
     outliers: int = 0  # number of auxiliary outliers to draw from; 0: all
     carried: tuple[float, ...] = ()  # margins that the network was trained with before, one after another
     net: str = NET
+    larger: bool = False  # measured on the sets of the larger study
+
+    @property
+    def sets(self) -> str:
+        """The name of the images and the starting classifier."""
+        return f"{self.net}, larger" if self.larger else self.net
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        return LARGER_SCORES if self.larger else SCORES
 
     @property
     def seed(self) -> int:
@@ -58,6 +80,7 @@ class Trial:
         changed = {key: value for key, value in recipe.items() if key != "options" and value != usual[key]}
         carried = {"carried": list(self.carried)} if self.carried else {}
         net = {"net": self.net} if self.net != NET else {}
+        larger = {"larger": True} if self.larger else {}
         return {
             "method": self.method,
             "settings": dict(self.recipe.options),
@@ -65,7 +88,13 @@ class Trial:
             "outliers": self.outliers,
             **carried,
             **net,
+            **larger,
         }
+
+    @property
+    def whole(self) -> "Trial":
+        """The training itself, without an average with its start."""
+        return replace(self, recipe=replace(self.recipe, start_share=0.0))
 
     def before(self) -> Iterator["Trial"]:
         """Yield the trainings that come first, each with images of its own; none if the network is the classifier's."""
@@ -92,11 +121,12 @@ class Row:
     net: str = NET
     once: bool = False  # one training with one seed and no grid, for a table of its own
     apart: bool = False  # for a table of its own, too, but with several seeds
+    larger: bool = False  # a row of the larger study, whose candidates are all computed
 
     def rates(self) -> list[Trial]:
         """Return the trials with seed 0 at each learning rate, the highest first."""
         if not self.method:
-            return [Trial("", AS_IT_IS, net=self.net)]
+            return [Trial("", AS_IT_IS, net=self.net, larger=self.larger)]
         return [self._trial(self.settings, rate) for rate in self.learning_rates[: 1 if self.once else None]]
 
     def candidates(self) -> list[Trial]:
@@ -105,10 +135,11 @@ class Row:
 
     def _trial(self, settings: TrialSettings, rate: float) -> Trial:
         changes: dict[str, Any] = {**self.recipe, "options": dict(settings), "lr": rate}
-        return Trial(self.method, replace(BASE, **changes), self.outliers, self.carried, self.net)
+        base = LARGER if self.larger else BASE
+        return Trial(self.method, replace(base, **changes), self.outliers, self.carried, self.net, self.larger)
 
     def seeds(self) -> tuple[int, ...]:
-        return (0,) if self.once or not self.method else SEEDS + MORE_SEEDS * self.main
+        return (0,) if self.once or self.larger or not self.method else SEEDS + MORE_SEEDS * self.main
 
 
 ENERGY_HINGE: TrialSettings = {"on": "energy", "variant": "hinge", "margin": 10.0, "margin_weight": 2.0}
@@ -204,7 +235,47 @@ LONGER = (  # whether the recommended method stays ahead of OE with more trainin
     *(_longer("macs-focus", epochs) for epochs in (1, 2, 4)),
     *(_longer("hinge-averaged", epochs) for epochs in (1, 2, 4)),
 )
-EVERY_ROW = ROWS + EQUAL + COSTS + LONGER + PROTOCOLS + ELSEWHERE
+HINGE: TrialSettings = {**ENERGY_HINGE, "margin_weight": 4.0}
+LOWER_RATES, FEWER_RATES = (0.005, 0.002, 0.001), (0.005, 0.001)
+HIGHER_RATES = (0.01, 0.005)  # of a network that is averaged with its start
+
+
+def _screened(name: str, title: str, method: str, settings: TrialSettings | None = None, **fields: Any) -> Row:
+    fields = {"learning_rates": LOWER_RATES, **fields}
+    return Row(f"{name}-screening", title, method, settings or {}, apart=True, larger=True, **fields)
+
+
+def _screened_average(name: str, title: str, method: str, settings: TrialSettings | None = None) -> tuple[Row, ...]:
+    def averaged(share: float) -> Row:
+        fields = {"learning_rates": HIGHER_RATES, "recipe": {"start_share": share}, "ours": True}
+        words = f"{title}, averaged with {share:g} (ours)"
+        return _screened(f"{name}-averaged-{share:g}", words, method, settings, **fields)
+
+    return averaged(0.5), averaged(0.7)
+
+
+SCREENING = (
+    _screened("plain", "plain classifier", ""),
+    _screened("oe", "OE", "oe"),
+    *_screened_average("hinge", "energy hinge", "macs", HINGE),
+    _screened("macs", "MaCS, margin 0.5", "macs", {"margin": 0.5}),
+    *_screened_average("oe", "OE", "oe"),
+    _screened("energy", "Energy", "energy"),
+    _screened("hinge", "energy hinge (ours)", "macs", HINGE, ours=True),
+    *_screened_average("macs", "MaCS, margin 0.5", "macs", {"margin": 0.5}),
+    *_screened_average("energy", "Energy", "energy"),
+    _screened("msp", "fine-tuned without outliers", "msp", learning_rates=FEWER_RATES),
+    _screened("hinge-block2", "energy hinge, averaged with 0.5, two stages frozen (ours)", "macs", HINGE, ours=True,
+              recipe={"start_share": 0.5, "freeze": "block2"}, learning_rates=(0.01,)),
+    _screened("oe-block2", "OE, first two stages frozen", "oe", recipe={"freeze": "block2"},
+              learning_rates=FEWER_RATES),
+    _screened("logitnorm", "LogitNorm", "logitnorm", learning_rates=FEWER_RATES),
+    _screened("dal", "DAL", "dal", learning_rates=FEWER_RATES),
+    _screened("oecc", "OECC", "oecc", learning_rates=FEWER_RATES),
+    _screened("oe-hardest", "OE on the hardest outliers", "oe", recipe={"outlier_sampling": "hardest"},
+              learning_rates=FEWER_RATES),
+)  # fmt: skip
+EVERY_ROW = ROWS + EQUAL + COSTS + LONGER + PROTOCOLS + ELSEWHERE + SCREENING
 
 
 def repeated(trial: Trial, seeds: Sequence[int]) -> list[Trial]:

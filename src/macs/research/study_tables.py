@@ -12,7 +12,7 @@ from macs.research.publication import Publication, ResultTable, Text, publish
 from macs.research.seed_statistics import Difference, Estimate, estimate, paired_difference
 from macs.research.study import GOAL, RECOMMENDED, REFERENCE, RowResult, Study, StudyResults, run, sets_from
 from macs.research.study_cells import METRICS, VALIDATION
-from macs.research.study_plan import COSTS, ELSEWHERE, EQUAL, IMAGES, LONGER, NET, OOD, PROTOCOLS, SCORES, Row
+from macs.research.study_plan import COSTS, ELSEWHERE, EQUAL, GROUPS, IMAGES, LONGER, NET, OOD, PROTOCOLS, SCORES, Row
 from macs.training.recipe import METHOD, SETTINGS
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def publish_study(
     """
     cells = cells or (CELLS if CELLS.is_dir() else folder / "cells")
     if checkpoint is not None:
-        run(Study.read(cells), sets_from(data, checkpoint), cells, folder / "runs")
+        run(Study.read(cells), sets_from(data, checkpoint, cells / GROUPS), cells, folder / "runs")
     elif not any(cells.glob("*.json")):
         raise MacsError(
             f"There are no cells of the study in {cells}: the package does not contain them, so run this in a clone of "
@@ -329,8 +329,11 @@ def _verdict(recommended: RowResult, score: str, reference: RowResult, best: Row
 
 def resolved(results: StudyResults, name: str, score: str) -> ScoredRow | None:
     """Return the row of this name, if it has cells, with the score, which may be the one that validation chooses."""
-    found = {**results.others, **results.rows}.get(results.best if name == RECOMMENDED else name)
-    return None if found is None else (found, found.chosen_score if score == BEST else score)
+    if name == RECOMMENDED:
+        found = results.recommended()
+        return found and (found[0], found[1] if score == BEST else score)
+    row = {**results.others, **results.rows}.get(name)
+    return None if row is None else (row, row.chosen_score if score == BEST else score)
 
 
 def claims(results: StudyResults, wanted: Sequence[Claim]) -> str:
