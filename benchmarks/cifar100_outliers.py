@@ -44,9 +44,8 @@ def main(outliers: str, weights: str, out: str) -> None:
         kept += (logits.softmax(1)[:, torch.tensor(shown)].sum(1) < 0.1).tolist()
     clean = np.array(images)[np.array(kept)]
     np.save(Path(out), clean)
-    print(
-        f"{sum(shown)} of 1,000 ImageNet classes show CIFAR-100's objects; kept {len(clean):,} of {len(images):,} images"
-    )
+    counts = f"kept {len(clean):,} of {len(images):,} images"
+    print(f"{sum(shown)} of 1,000 ImageNet classes show CIFAR-100's objects; {counts}")
 
 
 def classifier(weights: str) -> tuple[nn.Module, list[str]]:

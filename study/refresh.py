@@ -12,7 +12,12 @@ from macs.research.study_tables import blocks, draw, refreshed
 ROOT = Path(__file__).parents[1]
 
 results = StudyResults.of(Study.read(ROOT / "study"))
-for document in (ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "study.md"):
+for document in (
+    ROOT / "README.md",
+    ROOT / "docs" / "index.md",
+    ROOT / "docs" / "study.md",
+    ROOT / "docs" / "study-tables.md",
+):
     text = document.read_text(encoding="utf-8")
     document.write_text(refreshed(text, blocks(results)), encoding="utf-8")
 for name, figure in draw(results).items():

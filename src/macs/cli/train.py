@@ -24,11 +24,11 @@ from macs.cli._app import (
     show,
     whole_number,
 )
-from macs.core.console import warn
+from macs.core.console import tell, warn
 from macs.core.errors import MacsError
 from macs.core.files import is_url, same_path, user_path
 from macs.data.pixels import OnBroken
-from macs.training.recipe import Recipe
+from macs.training.recipe import AUTO, Recipe
 from macs.training.spec import (
     FROM_LIBRARY_OPTIONS,
     METHODS,
@@ -170,6 +170,8 @@ def finetune(
     """
     hardware.use()
     wanted = finetuning_from(recipe, options)
+    if options.method == AUTO and "RANK" not in os.environ:
+        tell(f"auto: {in_words(wanted)}. `macs calibrate --score auto` chooses the score.")
     with devices.started(hardware):
         _train(wanted, run, data, broken, resume, json, from_scratch=False)
 
@@ -178,6 +180,14 @@ def finetuning_from(file: Path | None, options: Any) -> TrainingOptions:
     """Return the options of a fine-tuning, whose defaults depend on whether its network is another library's."""
     wanted = wanted_from(TrainingOptions(), file, options)
     return wanted_from(FROM_LIBRARY_OPTIONS, file, options) if is_from_library(wanted.net) else wanted
+
+
+def in_words(wanted: TrainingOptions) -> str:
+    """Return the method with its settings, and the hyper-parameters that `auto` may decide."""
+    recipe = wanted.recipe
+    settings = ", ".join(f"{name} {value}" for name, value in recipe.options.items())
+    share = f", start share {recipe.start_share:g}" if recipe.start_share else ""
+    return f"{wanted.method} with {settings}; learning rate {recipe.lr:g}{share}"
 
 
 def wanted_from(base: TrainingOptions, file: Path | None, options: Any) -> TrainingOptions:

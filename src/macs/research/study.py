@@ -242,14 +242,12 @@ class RowResult:
     tried: int = 1  # number of its candidates that have a cell
     worth_trying: int = 1  # number of its candidates
 
-    def over_seeds(self, metric: str, score: str, where: str = "") -> dict[int, float]:
-        """Return a metric for each seed, on one set or (without one) as the mean over the plan.OOD test sets."""
-        return {
-            seed: record.value(metric, score, where) if where else record.mean(metric, score)
-            for seed, record in self.records.items()
-        }
+    def over_seeds(self, metric: str, score: str, where: str | Sequence[str] = "") -> dict[int, float]:
+        """Return a metric for each seed, on one set, or as the mean over several (by default over all test sets)."""
+        sets = [where] if isinstance(where, str) and where else where or plan.OOD
+        return {seed: record.mean(metric, score, sets) for seed, record in self.records.items()}
 
-    def estimate(self, metric: str, score: str, where: str = "") -> Estimate:
+    def estimate(self, metric: str, score: str, where: str | Sequence[str] = "") -> Estimate:
         return estimate(list(self.over_seeds(metric, score, where).values()))
 
     @property
@@ -381,7 +379,7 @@ def _recommended(study: Study, rows: dict[str, RowResult], row: Row, trial: Tria
     """Return the name of the recommended row, which is a new one if its settings are not those chosen for its row."""
     if rows[row.name].trial == trial:
         return row.name
-    title = f"recommended: {row.title}, learning rate {trial.recipe.lr:g}"
+    title = f"recommended: {row.title}"
     records = study.records_of(trial, [each.seed for each in study.repeats()])
     rows[RECOMMENDED] = RowResult(replace(row, name=RECOMMENDED, title=title), trial, records, own_score(row))
     return RECOMMENDED

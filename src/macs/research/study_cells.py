@@ -17,7 +17,7 @@ import platform
 import shutil
 import time
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -35,7 +35,7 @@ from macs.data.spec import fingerprint, short_hash
 from macs.data.synthetic_ood import near_unknowns_for, unknowns_for
 from macs.experiments.cells import Cell, Examination, key_of, save_arrays
 from macs.metrics import ood_metrics
-from macs.research.study_plan import FIT_IMAGES, KEPT, LARGER_KEPT, MADE_IMAGES, Trial
+from macs.research.study_plan import FIT_IMAGES, KEPT, LARGER_KEPT, MADE_IMAGES, OOD, Trial
 
 if TYPE_CHECKING:
     from torch import nn
@@ -83,10 +83,9 @@ class CellRecord:
         """Return what choices are made by, the lowest first: FPR95 on validation outliers, and for ties minus AUROC."""
         return self.value("fpr95", score, VALIDATION), -self.value("auroc", score, VALIDATION)
 
-    def mean(self, metric: str, score: str) -> float:
-        """Return the mean of a metric over the OOD test sets."""
-        sets = [name for name in self.scores[score] if name != VALIDATION]
-        return float(np.mean([self.value(metric, score, name) for name in sets]))
+    def mean(self, metric: str, score: str, over: Sequence[str] = OOD) -> float:
+        """Return the mean of a metric over OOD test sets."""
+        return float(np.mean([self.value(metric, score, name) for name in over]))
 
 
 @dataclass(frozen=True)

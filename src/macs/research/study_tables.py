@@ -12,8 +12,24 @@ from macs.research.publication import Publication, ResultTable, Text, publish
 from macs.research.seed_statistics import Difference, Estimate, estimate, paired_difference
 from macs.research.study import GOAL, RECOMMENDED, REFERENCE, RowResult, Study, StudyResults, run, sets_from
 from macs.research.study_cells import METRICS, VALIDATION
-from macs.research.study_plan import COSTS, ELSEWHERE, EQUAL, GROUPS, IMAGES, LONGER, NET, OOD, PROTOCOLS, SCORES, Row
-from macs.training.recipe import METHOD, SETTINGS
+from macs.research.study_plan import (
+    COSTS,
+    ELSEWHERE,
+    EQUAL,
+    FAR,
+    GROUPS,
+    IMAGES,
+    LONGER,
+    NEAR,
+    NET,
+    OOD,
+    PROTOCOLS,
+    SCORES,
+    Row,
+)
+from macs.research.study_rule import RankedCandidate
+from macs.research.study_rule import agreement as rule_agreement
+from macs.training.recipe import AUTO_RECIPE, METHOD, SETTINGS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,6 +57,8 @@ LONGER_CLAIMS: tuple[Claim, ...] = (
     *(((f"hinge-averaged-longer-{epochs}", BEST), (f"oe-longer-{epochs}", BEST), "") for epochs in (2, 4)),
     *(((f"hinge-averaged-longer-{epochs}", BEST), (f"oe-longer-{epochs}", "msp"), "") for epochs in (2, 4)),
 )
+MAIN = ("plain", "oe", "energy", "macs", "macs-energy-hinge", "oe-averaged", "hinge-averaged")
+SHOWN = 5  # candidates in the table of the rule
 NO_CELLS = "No cell of this table is there yet."
 TOO_FEW = "There are too few cells to recommend anything yet."
 SETS = {"svhn": "SVHN-5k", "textures": "DTD-10", "places365": "Places-100", "cifar100": "CIFAR-100-5k"}
@@ -51,7 +69,7 @@ ScoredRow = tuple[RowResult, str]
 StudyColumn = Callable[[RowResult, str], str | Text]
 
 
-def metric(name: str, where: str = "", by: str = "") -> StudyColumn:
+def metric(name: str, where: str | Sequence[str] = "", by: str = "") -> StudyColumn:
     """Return the column of a metric: on one set or as the mean over OOD sets, by the line's score or by a fixed one."""
     return lambda found, score: shown(found.estimate(name, by or score, where))
 
@@ -61,6 +79,7 @@ SEEDS: dict[str, StudyColumn] = {"seeds": lambda found, _: str(len(found.records
 SCORE: dict[str, StudyColumn] = {"score": lambda _, score: score}
 AUROC: dict[str, StudyColumn] = {"AUROC ↑": metric("auroc")}
 LOSSES: dict[str, StudyColumn] = {"FPR95 ↓": metric("fpr95")}
+APART: dict[str, StudyColumn] = {"FPR95, far ↓": metric("fpr95", FAR), "FPR95, near ↓": metric("fpr95", NEAR)}
 ACCURACY: dict[str, StudyColumn] = {"ID accuracy": lambda found, _: shown(found.accuracy)}
 
 
@@ -79,20 +98,23 @@ def tables_of(results: StudyResults) -> dict[str, ResultTable]:
     return {
         "status": status_table,
         "summary": summary(results),
+        "main": main(results),
         "core": core(results),
         "sets": per_set(results),
         "scores": by_score(results),
         "chosen": choices(results),
         "agreement": ResultTable(text=agreement(results)),
         "goal": goal(results),
+        "rule": rule(results),
+        "screening": screening(results),
         "auto": ResultTable(text=auto(results)),
         "claims": ResultTable(text=claims(results, CLAIMS)),
         "equal": equal(results),
         "costs": single(results, "OE with", COSTS),
         "protocols": single(results, "margins, one after another", PROTOCOLS),
-        "longer": two_scores(results, LONGER),
+        "longer": two_scores(results, LONGER, APART),
         "longer-claims": ResultTable(text=claims(results, LONGER_CLAIMS) or NO_CELLS),
-        "elsewhere": two_scores(results, ELSEWHERE),
+        "elsewhere": two_scores(results, ELSEWHERE, {f"FPR95, {SETS[name]}": metric("fpr95", name) for name in OOD}),
         "cells": cells(results),
     }
 
@@ -168,17 +190,74 @@ def costs_of(results: StudyResults) -> dict[str, StudyColumn]:
     return {"images passed": passed, "CPU time, OE = 1": relative}
 
 
+def rate(found: RowResult, _: str) -> str:
+    return f"{found.trial.recipe.lr:g}" if found.row.method else "–"
+
+
 def summary(results: StudyResults) -> ResultTable:
     """Return the few rows that answer the question, for a reader who wants no more than that."""
-    asked = [("plain", "msp"), ("plain", BEST), ("oe", "msp"), ("oe", BEST), ("oe-equal", "msp"), ("macs", "msp"),
-             ("hinge-averaged", BEST), (RECOMMENDED, BEST)]  # fmt: skip
+    asked = [("plain", "msp"), ("plain", BEST), ("oe-equal", "msp"), ("macs-equal", "msp"), ("oe", BEST),
+             (RECOMMENDED, BEST)]  # fmt: skip
     lines = {(line[0].row.name, line[1]): line for name, score in asked if (line := resolved(results, name, score))}
+    return tabulated(
+        lines.values(), {**TRAINING, "learning rate": rate, **SCORE, **SEEDS, **AUROC, **APART, **ACCURACY}
+    )
 
-    def rate(found: RowResult, _: str) -> str:
-        return f"{found.trial.recipe.lr:g}" if found.row.method else "–"
 
-    columns = {**TRAINING, "learning rate": rate, **SCORE, **SEEDS, **AUROC, **LOSSES, **ACCURACY}
-    return tabulated(lines.values(), columns)
+def main(results: StudyResults) -> ResultTable:
+    """Return the rows of the page, each with its own score and with the one that validation chooses."""
+    rows = [name for name in (*MAIN, results.best) if name in results.rows]
+    lines = [resolved(results, RECOMMENDED if name == results.best else name, BEST) for name in dict.fromkeys(rows)]
+    pairs = [(line[0], score) for line in lines if line for score in dict.fromkeys((line[0].own, line[1]))]
+    marked, _ = _against(lambda found, score: results.difference(found.row.name, "fpr95", score, "msp"))
+    mean = {"FPR95, mean ↓": marked["FPR95 ↓"]}
+    return tabulated(pairs, {**TRAINING, "learning rate": rate, **SCORE, **SEEDS, **APART, **mean, **AUROC, **ACCURACY})
+
+
+def rule(results: StudyResults) -> ResultTable:
+    """Return the best of the allowed candidates by the rule, and how well its order agrees with the test sets."""
+    allowed = [each for each in results.ranked if each.allowed]
+    best = {(each.row.name, each.trial.recipe.lr): each for each in reversed(allowed)}  # a training's best score
+    return _by_rule(sorted(best.values(), key=lambda each: each.rank)[:SHOWN], _agreement(results.ranked))
+
+
+def screening(results: StudyResults) -> ResultTable:
+    """Return the best candidate of every row of the larger study by the rule, one seed each."""
+    best = {each.row.name: each for each in reversed(results.screened)}
+    best |= {each.row.name: each for each in reversed(results.screened) if each.allowed}
+    return _by_rule(sorted(best.values(), key=lambda each: each.rank), _agreement(results.screened))
+
+
+def _by_rule(candidates: Sequence[RankedCandidate], text: str) -> ResultTable:
+    by_trial = {id(each): RowResult(each.row, each.trial, {0: each.record}, each.score) for each in candidates}
+    ranks = {id(by_trial[id(each)]): each for each in candidates}
+
+    def known(what: Callable[[RankedCandidate], str]) -> StudyColumn:
+        return lambda found, _: what(ranks[id(found)])
+
+    columns: dict[str, StudyColumn] = {
+        **TRAINING,
+        "learning rate": rate,
+        **SCORE,
+        "mean rank": known(lambda each: f"{each.rank:.1f}"),
+        "validation accuracy": known(
+            lambda each: _percent(each.record.validation_accuracy) + ("" if each.allowed else " (too low)")
+        ),
+        **APART,
+        **ACCURACY,
+    }
+    return tabulated([(by_trial[id(each)], each.score) for each in candidates], columns, text)
+
+
+def _agreement(candidates: Sequence[RankedCandidate]) -> str:
+    if len(candidates) < 2 * SHOWN:
+        return "There are too few candidates to judge the rule by."
+    by_rule, by_outliers = rule_agreement(candidates)
+    return (
+        f"Over the {len(candidates):,} pairs of a training and a score that have what the rule asks for, Kendall's tau "
+        f"between their order by the rule and their order by mean FPR95 on the test sets is {by_rule:.2f}; by FPR95 on "
+        f"validation outliers alone, it is {by_outliers:.2f}."
+    )
 
 
 def core(results: StudyResults) -> ResultTable:
@@ -246,12 +325,11 @@ def single(results: StudyResults, head: str, rows: Sequence[Row]) -> ResultTable
     return tabulated([(found, "msp") for found in others(results, rows)], columns)
 
 
-def two_scores(results: StudyResults, rows: Sequence[Row]) -> ResultTable:
+def two_scores(results: StudyResults, rows: Sequence[Row], on_sets: Mapping[str, StudyColumn]) -> ResultTable:
     """The rows of a table apart, such as another network's, each with its own score and with the one that validation
     chooses."""
     found_rows = others(results, rows)
     lines = [(found, score) for found in found_rows for score in dict.fromkeys((found.own, found.chosen_score))]
-    on_sets = {f"FPR95, {SETS[name]}": metric("fpr95", name) for name in OOD}
     means = {"mean FPR95 ↓": metric("fpr95"), "mean AUROC ↑": metric("auroc")}
     return tabulated(lines, {**TRAINING, **SCORE, **on_sets, **means, **ACCURACY})
 
@@ -378,12 +456,12 @@ def auto(results: StudyResults) -> str:
         return TOO_FEW
     found, score = choice
     recipe, options = found.trial.recipe, dict(found.trial.recipe.options)
-    rule = "lowest FPR95 on validation outliers among candidates that are, up to a standard error, as accurate as OE"
     how = _listed({"learning rate": f"{recipe.lr:g}", **found.row.recipe})
     ours = f"{found.row.method} with {_listed(options)} ({how}), scored by {score}"
     same = (found.row.method, options) == (METHOD, SETTINGS)
+    same = same and all(getattr(recipe, name) == value for name, value in AUTO_RECIPE.items())
     now = "which is `--method auto`" if same else f"whereas `--method auto` is {METHOD} with {_listed(SETTINGS)}"
-    return f"By the {rule}, the cells recommend {ours}; {now}."
+    return f"The rule chooses {ours}; {now}."
 
 
 def _listed(settings: Mapping[str, object]) -> str:
@@ -446,6 +524,9 @@ def draw(results: StudyResults) -> "dict[str, Figure]":
     if rows := [*results.rows.values()]:
         values = [[100 * found.estimate("fpr95", score).mean for score in SCORES] for found in rows]
         drawn["scores"] = figures.heat_map([found.row.title for found in rows], SCORES, values, f"mean {FPR95}")
+    if points := near_and_far(results):
+        axes = ("mean FPR95 (%) far from the classes", "FPR95 (%) near them")
+        drawn["near-and-far"] = figures.quality_against_cost(points, *axes)
     if points := costs(results):
         axes = ("CPU time of training, OE with 2,000 images = 1", f"mean {FPR95}, msp")
         drawn["cost"] = figures.quality_against_cost(points, *axes)
@@ -465,6 +546,18 @@ def differences(results: StudyResults) -> list[figures.Gap]:
                 half_width = None if math.isnan(gap.half_width) else 100 * gap.half_width
                 items.append(figures.Gap(panel, found.row.title, 100 * gap.mean, half_width))
     return items
+
+
+def near_and_far(results: StudyResults) -> list[figures.CostPoint]:
+    """Return the rows of the page, each with the score that validation chooses, and OE and the classifier with MSP."""
+    named = {RECOMMENDED if name == results.best else name: BEST for name in (*MAIN, results.best)}
+    lines = [resolved(results, *each) for each in (*named.items(), ("plain", "msp"), ("oe", "msp"))]
+    points = {}
+    for found, score in filter(None, lines):
+        far, near = (100 * found.estimate("fpr95", score, sets).mean for sets in (FAR, NEAR))
+        title = f"{found.row.title}, {score}"
+        points[title] = figures.CostPoint(title, far, near)
+    return list(points.values())
 
 
 def costs(results: StudyResults) -> list[figures.CostPoint]:

@@ -27,10 +27,10 @@ from macs.training.checks import check_compatibility, divergence, validation_on
 from macs.training.distributed import all_present, average_norms, connect, share_start, shared_norms
 from macs.training.optimisation import Optimisation
 from macs.training.progress import Tally, TrainingProgress
-from macs.training.recipe import FROM_LIBRARY, PRETRAINING, Recipe, resolved
+from macs.training.recipe import AUTO, AUTO_RECIPE, FROM_LIBRARY, PRETRAINING, Recipe, resolved
 from macs.training.runs import Epoch, RunFolder
 from macs.training.sources import NOTHING, Held, Training, load_training
-from macs.training.spec import TrainingSpec
+from macs.training.spec import RANDOM, TrainingSpec
 from macs.training.training_batches import batches_of
 
 READ_EVERY = 10  # steps between reads of the loss, each of which makes a GPU wait
@@ -144,9 +144,17 @@ def finetune(
     >>> len(macs.finetune(net, train, outliers, method="macs", recipe=recipe, progress=False))
     1
     """
-    recipe = recipe or (FROM_LIBRARY if isinstance(net, nets.LibraryNet) else Recipe())
+    recipe = recipe or _usual(net, method)
     training = Training(net, train, outliers, _built(method, recipe), recipe, validation, validation_outliers)
     return _train(training, run, resume, progress, on_epoch)
+
+
+def _usual(net: nn.Module, method: str | Method) -> Recipe:
+    """Return the recipe of a fine-tuning for which none is given."""
+    if isinstance(net, nets.LibraryNet):
+        return FROM_LIBRARY
+    trained = nets.origin_of(net).source != RANDOM
+    return Recipe(**AUTO_RECIPE) if method == AUTO and trained else Recipe()
 
 
 def _built(method: str | Method, recipe: Recipe) -> Method:

@@ -1,8 +1,9 @@
 """Recipe: the hyper-parameters of a training, in one frozen dataclass.
 
 The TrainingSpec holds it together with the network, the images and the method. An unknown key or a value of the wrong
-type is an error. `--method auto` stands for the method and settings that the study recommends (docs/study.md says what
-they rest on); a run folder records these themselves, never the word auto.
+type is an error. `--method auto` stands for the training that the study recommends (docs/study.md says what it rests
+on): a method with its settings and, where a trained network of ours is the start, a learning rate and the share of that
+network in the result. A run folder records these themselves, never the word auto.
 """
 
 from collections.abc import Mapping
@@ -15,10 +16,8 @@ from macs.core.settings import Name, Span, check, typed
 MaCSMargin = Annotated[float | None, Span(0, 1_000_000)]
 Rate = Annotated[float, Span(0, 1000, usual=0.5)]
 AUTO, METHOD = "auto", "macs"  # as a value of --method, and the method that it stands for
-SETTINGS: dict[str, float | str | bool] = {
-    **{"on": "energy", "variant": "hinge", "margin": 10.0, "margin_weight": 2.0},
-    "focus": 0.5,
-}
+SETTINGS: dict[str, float | str | bool] = {"on": "energy", "variant": "hinge", "margin": 10.0, "margin_weight": 4.0}
+AUTO_RECIPE: dict[str, float] = {"lr": 0.01, "start_share": 0.7}  # for a network of ours that is trained already
 BACKBONE = "backbone"  # as a value of `freeze`: all layers but the last
 
 

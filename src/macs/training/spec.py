@@ -30,7 +30,7 @@ from macs.core.settings import Name, check, from_dict
 from macs.data.loading import is_validation_part
 from macs.data.preparation import EDGE, NORMALISATIONS, Preparation, preparation_from
 from macs.data.spec import MEMORY, DataSpec
-from macs.training.recipe import AUTO, FROM_LIBRARY, PRETRAINING, Recipe, resolved
+from macs.training.recipe import AUTO, AUTO_RECIPE, FROM_LIBRARY, PRETRAINING, Recipe, resolved
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,7 +43,7 @@ RANDOM = "random"  # the source of starting weights drawn from a seed
 # so that a new hyper-parameter leaves the identities of earlier trainings as they were.
 ALWAYS = (
     *("epochs", "epoch_size", "batch_in", "batch_out", "lr", "final_lr", "momentum", "weight_decay"),
-    *("dropout", "augment", "precision", "seed"),
+    *("dropout", "augment", "precision", "seed", "options"),
 )
 # Settings that a method got later, with the values that make no difference.
 LATER_SETTINGS = {"macs": {"on": "confidence", "focus": 1.0}}
@@ -234,7 +234,8 @@ class TrainingOptions:
     openood-cifar100, kuangliu, imagenet, half, none [default: oe]."""
 
     method: Name = "macs"
-    """Training method: auto (the one that docs/study.md recommends), METHODS, or your own as module:Class."""
+    """Training method: auto (the training that docs/study.md recommends, with its learning rate and --start-share where
+    a --checkpoint of ours is the start), METHODS, or your own as module:Class."""
 
     size: Annotated[int | None, EDGE] = None
     """Edge of the square images, in pixels [default: that of the checkpoint or of a library's network, else 32]."""
@@ -274,6 +275,8 @@ class TrainingOptions:
                 raise unknown("recipe key", key, list(values))
         if changes.get("method", self.method) != self.method:
             values |= {"margin": None, "options": {}}
+        if changes.get("method") == AUTO and changes.get("checkpoint", self.checkpoint):
+            values |= {} if is_from_library(changes.get("net", self.net)) else AUTO_RECIPE
         values |= changes
         if isinstance(values["options"], dict) and "margin" in values["options"] and "margin" not in changes:
             values["margin"] = None

@@ -12,17 +12,21 @@ import torch
 from command import refused, run
 from macs import nets, training
 from macs.core.errors import MacsError
+from macs.core.files import claimed
+from macs.data.spec import fingerprint
 from macs.evaluation import evaluate
 from macs.experiments.cells import Examination
 from macs.metrics import ood_metrics
 from macs.research import study_plan as plan
 from macs.research import study_tables
-from macs.research.study import Study, StudyResults, checkpoints
+from macs.research.study import Study, StudyResults, checkpoints, grouped
 from macs.research.study import run as run_study
 from macs.research.study_cells import METRICS, CellRecord, StudySets, cell_for, compute, confidences_in, records_in
 from macs.research.study_plan import BASE, KEPT, NET, OOD, SCORES, SECOND_NET, Row, Trial
 from macs.research.study_tables import publish_study
 from macs.training.sources import Held
+from macs.training.spec import ALWAYS
+from repository import ROOT
 from tiny import noise, stripes
 
 SMALL = replace(BASE, epoch_size=64)
@@ -85,6 +89,49 @@ def test_a_training_that_was_interrupted_before_its_cell_was_written_is_done_aga
     cell.run(None, Held.of([sets.train, sets.outliers], [sets.net]), progress=False)
     assert cell.finished
     assert compute(cell, OE, sets, tmp_path).cost["images"] == computed[0].cost["images"]
+
+
+def test_averages_share_a_training_and_are_what_a_training_with_a_start_share_gives(
+    sets: StudySets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = replace(SMALL, start_share=0.5)
+    half, most = (Trial("oe", replace(recipe, start_share=share), larger=True) for share in (0.5, 0.7))
+    record = compute(cell_for(half, tmp_path / "runs", sets), half, sets, tmp_path)
+    assert set(record.unknowns["msp"]) >= {"noise", "cut", "mixed", "exchanged"} and "fdbd" in record.scores
+    monkeypatch.setattr(training, "run", None)  # from here on, nothing can be trained
+    other = compute(cell_for(most, tmp_path / "runs", sets), most, sets, tmp_path)
+    assert (other.cost, other.key != record.key, other.scores != record.scores) == (record.cost, True, True)
+    monkeypatch.undo()
+    net = copy.deepcopy(sets.net)
+    training.finetune(net, sets.train, sets.outliers, method="oe", recipe=recipe, progress=False)
+    by_hand = evaluate(net, sets.examination.test, sets.examination.ood, precision="float32", progress=False)
+    assert record.mean("auroc", "msp") == pytest.approx(by_hand.mean("auroc"), abs=1e-5)
+
+
+def test_outliers_are_grouped_by_a_file_for_just_these_images(sets: StudySets, tmp_path: Path) -> None:
+    groups = np.arange(len(sets.outliers), dtype=np.uint8) % 20
+    np.savez(tmp_path / "groups.npz", groups=groups, fingerprint=np.array(fingerprint(sets.outliers)))
+    assert np.array_equal(grouped(sets.outliers, tmp_path / "groups.npz"), groups)
+    with pytest.raises(MacsError, match="groups other images"):
+        grouped(sets.train, tmp_path / "groups.npz")
+
+
+def test_a_cell_that_another_process_computes_is_left_to_it(sets: StudySets, tmp_path: Path) -> None:
+    rows = (Row("plain", "plain", ""), Row("oe", "OE", "oe", once=True, recipe={"epoch_size": 64}))
+    trial = rows[1].candidates()[0]
+    lock = tmp_path / "runs" / f".{cell_for(trial, tmp_path / 'runs', sets).key}.lock"
+    with claimed(lock) as ours:
+        assert ours
+        made = run_study(Study.read(tmp_path, rows), {NET: sets}, tmp_path, tmp_path / "runs")
+        assert [record.trial["method"] for record in made] == [""]
+    (last,) = run_study(Study.read(tmp_path, rows), {NET: sets}, tmp_path, tmp_path / "runs")
+    assert last.trial["method"] == "oe"
+
+
+def test_the_cells_of_the_repository_are_named_by_all_that_a_training_depends_on() -> None:
+    """A field that an identity lost would make every stored cell one of other images."""
+    for record in records_in(ROOT / "study"):
+        assert set(ALWAYS) <= set(record.depends)
 
 
 def test_a_network_is_carried_over_from_margin_to_margin(sets: StudySets, tmp_path: Path) -> None:

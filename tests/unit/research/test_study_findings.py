@@ -11,10 +11,24 @@ from macs.core.errors import MacsError
 from macs.figures import save
 from macs.research.study import Study, StudyResults
 from macs.research.study_cells import METRICS, CellRecord, loss_code, records_in
-from macs.research.study_plan import COSTS, ELSEWHERE, EQUAL, KEPT, LONGER, NET, OOD, ROWS, SCORES, Row, Trial, repeated
+from macs.research.study_plan import (
+    BASE,
+    COSTS,
+    ELSEWHERE,
+    EQUAL,
+    KEPT,
+    LONGER,
+    NET,
+    OOD,
+    ROWS,
+    SCORES,
+    Row,
+    Trial,
+    repeated,
+)
 from macs.research.study_rule import by_kind, ranks_of
 from macs.research.study_tables import MARKERS, as_dict, blocks, draw, refreshed
-from macs.training.recipe import resolved
+from macs.training.recipe import AUTO_RECIPE, resolved
 from repository import ROOT
 
 REPOSITORY = ROOT / "study"
@@ -201,9 +215,9 @@ def test_any_candidate_may_be_recommended_and_is_then_a_row_of_its_own(study: St
     findings = StudyResults.of(with_accuracy(study, 0.5, "macs-0.005"))
     found, score = findings.recommended()
     assert findings.rows["hinge"].trial == HINGE.candidates()[0] and score == "msp"
-    assert (found.row.title, found.trial) == ("recommended: Hinge, learning rate 0.002", HINGE.candidates()[1])
+    assert (found.row.title, found.trial) == ("recommended: Hinge", HINGE.candidates()[1])
     assert list(found.records) == [0] and findings.missing == 4  # seeds 1 to 4
-    assert "| recommended: Hinge, learning rate 0.002 | 1 | msp |" in blocks(findings)["core"]
+    assert "| recommended: Hinge | 1 | msp |" in blocks(findings)["core"]
 
 
 def test_a_cell_of_another_loss_does_not_count(study: Study) -> None:
@@ -312,7 +326,7 @@ def test_a_study_without_cells_says_so() -> None:
 def test_figures_are_drawn_from_the_findings(study: Study, tmp_path: Path) -> None:
     budgets = [made_up(row.candidates()[0], fpr95=0.3, validation=0.3) for row in COSTS[:2]]
     drawn = draw(StudyResults.of(Study((*study.rows, *COSTS), study.records + budgets)))
-    assert list(drawn) == ["differences", "scores", "cost"]
+    assert list(drawn) == ["differences", "scores", "near-and-far", "cost"]
     save(drawn["scores"], tmp_path / "scores")
     text = " ".join(ElementTree.parse(tmp_path / "scores.svg").getroot().itertext())
     assert "Hinge" in text and "23.0" in text and "33.5" in text
@@ -325,7 +339,7 @@ def test_a_document_is_refreshed_between_its_markers() -> None:
         refreshed(text, {"other": ""})
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/index.md", "docs/study.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/index.md", "docs/study.md", "docs/study-tables.md"])
 def test_the_documents_hold_what_the_cells_say(document: str) -> None:
     """After new cells: .venv/bin/python study/refresh.py"""
     text = (ROOT / document).read_text(encoding="utf-8")
@@ -333,9 +347,10 @@ def test_the_documents_hold_what_the_cells_say(document: str) -> None:
 
 
 def test_auto_is_what_the_cells_recommend() -> None:
-    row, trial = Study.read(REPOSITORY).recommended()
-    assert resolved("auto", {}) == (row.method, trial.recipe.options)
-    assert trial in [each.candidates()[0] for each in LONGER]  # it was trained longer, too
+    best = Study.read(REPOSITORY).recommended()
+    assert resolved("auto", {}) == (best.row.method, best.trial.recipe.options)
+    assert replace(best.trial.recipe, options={}) == replace(BASE, **AUTO_RECIPE)
+    assert best.trial in [each.candidates()[0] for each in LONGER]  # it is trained longer, too
 
 
 def test_another_network_is_trained_as_validation_chose_for_the_first() -> None:
@@ -345,8 +360,9 @@ def test_another_network_is_trained_as_validation_chose_for_the_first() -> None:
         assert study.chosen(first) == replace(row.candidates()[0], net=NET)
 
 
-def test_no_result_stands_outside_the_generated_blocks() -> None:
-    prose = MARKERS.sub("", (ROOT / "docs/study.md").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("page", ["study.md", "study-tables.md"])
+def test_no_result_stands_outside_the_generated_blocks(page: str) -> None:
+    prose = MARKERS.sub("", (ROOT / "docs" / page).read_text(encoding="utf-8"))
     assert re.findall(r"\d+\.\d\d\b(?!\d)", prose) == []
 
 

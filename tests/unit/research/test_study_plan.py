@@ -5,7 +5,20 @@ from dataclasses import replace
 import pytest
 
 from macs import methods
-from macs.research.study_plan import BASE, COSTS, IMAGES, LONGER, MORE_SEEDS, PROTOCOLS, ROWS, SEEDS, Row, Trial, trials
+from macs.research.study_plan import (
+    BASE,
+    COSTS,
+    IMAGES,
+    LONGER,
+    MORE_SEEDS,
+    PROTOCOLS,
+    ROWS,
+    SCREENING,
+    SEEDS,
+    Row,
+    Trial,
+    trials,
+)
 
 TRAINED = [row for row in ROWS if row.method]
 
@@ -45,6 +58,19 @@ def test_a_trial_is_written_without_the_defaults_of_the_recipe() -> None:
     assert "lr" not in written["recipe"] and "momentum" not in written["recipe"]  # 0.001 is the recipe's own
 
 
+def test_every_candidate_of_the_larger_study_has_one_seed_and_the_same_images() -> None:
+    order = list(trials(SCREENING, first))
+    assert {str(trial.as_dict()) for trial in order} == {
+        str(t.as_dict()) for row in SCREENING for t in row.candidates()
+    }
+    for trial in order:
+        recipe = trial.recipe
+        images = (recipe.epochs * recipe.epoch_size, recipe.batch_in, recipe.batch_out)
+        assert trial.larger and trial.seed == 0 and (not trial.method or images == (10_000, 64, 64))
+        assert trial.as_dict()["larger"] and trial.sets != replace(trial, larger=False).sets
+        methods.build(trial.method or "msp", recipe.options)
+
+
 @pytest.mark.parametrize("rows", [COSTS, PROTOCOLS])
 def test_another_budget_or_protocol_is_one_training(rows: tuple[Row, ...]) -> None:
     order = list(trials(rows, first))
@@ -54,7 +80,7 @@ def test_another_budget_or_protocol_is_one_training(rows: tuple[Row, ...]) -> No
 
 def test_with_more_training_nothing_but_the_epochs_differs() -> None:
     order = {str(trial.as_dict()) for trial in trials(LONGER, first)}
-    for name, rate in (("oe", 0.002), ("macs-focus", 0.002), ("hinge-averaged", 0.01)):
+    for name, rate in (("oe", 0.002), ("hinge-averaged", 0.01), ("hinge-nearer", 0.01)):
         row = next(row for row in ROWS if row.name == name)
         (short,) = (each for each in row.candidates() if str(each.as_dict()) in order)
         assert short.recipe.lr == rate

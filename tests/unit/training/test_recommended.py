@@ -1,10 +1,12 @@
 """`--method auto` stands for a method and its settings, which the run folder records."""
 
+from dataclasses import replace
+
 import pytest
 
 from macs import methods
-from macs.training.recipe import METHOD, SETTINGS, resolved
-from macs.training.spec import TrainingOptions
+from macs.training.recipe import AUTO_RECIPE, FROM_LIBRARY, METHOD, SETTINGS, Recipe, resolved
+from macs.training.spec import FROM_LIBRARY_OPTIONS, TrainingOptions
 
 
 def test_auto_becomes_the_recommended_method_and_any_other_name_stays() -> None:
@@ -19,3 +21,12 @@ def test_options_with_auto_are_those_of_the_method(base: TrainingOptions) -> Non
     options = base.updated({"method": "auto", "options": {"margin_weight": 1.0}})
     assert options.method == METHOD
     assert options.recipe.options == {**SETTINGS, "margin_weight": 1.0}
+
+
+def test_auto_brings_its_learning_rate_and_average_to_a_trained_network_of_ours() -> None:
+    start = TrainingOptions(checkpoint="trained.pt")
+    assert start.updated({"method": "auto"}).recipe == Recipe(options=SETTINGS, **AUTO_RECIPE)
+    assert start.updated({"method": "auto", "lr": 0.5}).recipe == Recipe(options=SETTINGS, **AUTO_RECIPE | {"lr": 0.5})
+    assert TrainingOptions().updated({"method": "auto"}).recipe == Recipe(options=SETTINGS)  # random weights
+    library = {"method": "auto", "net": "timm/resnet50", "checkpoint": "pretrained"}
+    assert FROM_LIBRARY_OPTIONS.updated(library).recipe == replace(FROM_LIBRARY, options=SETTINGS)
