@@ -102,7 +102,7 @@ def metadata_of(detector: "Detector | FeatureDetector") -> DetectorMetadata:
     )
 
 
-class DetectorFile(NamedTuple):
+class SavedDetector(NamedTuple):
     """A detector file that was read: it is complete and unchanged since it was written."""
 
     path: Path
@@ -314,7 +314,7 @@ def _refuse_infinite(tensors: "dict[str, Tensor]", path: str | Path, sentence: s
             raise MacsError(f"{path} holds {sentence.format(name)}")
 
 
-def read(path: str | Path) -> DetectorFile:
+def read(path: str | Path) -> SavedDetector:
     """Read a detector file once; raise if it is damaged or was changed since it was written."""
     path = input_file(local_file(path, [PYTORCH]), "detector", "make one with: macs calibrate")
     try:
@@ -337,7 +337,7 @@ def read(path: str | Path) -> DetectorFile:
     if recorded != checksum(values, header, memoryview(content)[start:]):
         raise MacsError(f"{path} was changed after it was saved: its checksum does not match; copy it again.")
     log.info("%s is a detector, %d bytes, checksum %s", path.absolute(), size, recorded)
-    return DetectorFile(path, DetectorMetadata.from_json(values, path), content)
+    return SavedDetector(path, DetectorMetadata.from_json(values, path), content)
 
 
 def _damaged(path: str | Path) -> MacsError:

@@ -112,6 +112,15 @@ def test_every_public_name_has_an_entry(site: Path) -> None:
     assert counted > 140
 
 
+@pytest.mark.parametrize("kind", [macs.Detector, macs.FeatureDetector, macs.Runtime, macs.FeatureRuntime])
+def test_a_class_is_shown_with_the_methods_that_it_inherits(site: Path, kind: type) -> None:
+    ids = Page(site / "python" / "macs.html").ids
+    inherited = {name for each in kind.__mro__ for name in vars(each) if each is not object and name[0] != "_"}
+    methods = {name for name in inherited if callable(getattr(kind, name)) and getattr(kind, name).__doc__}
+    assert {"predict", "evaluate"} <= methods
+    assert not {name for name in methods if f"{kind.__module__}.{kind.__qualname__}.{name}" not in ids}
+
+
 def test_every_module_page_is_that_of_a_public_module(site: Path) -> None:
     assert {path.stem for path in (site / "python").glob("*.html")} == {module.__name__ for module in public_modules()}
 
