@@ -58,7 +58,7 @@ def to_sets(
 ) -> dict[str, ImageSet]:
     """`to_images` for several sets by name."""
     if not isinstance(given, Mapping):
-        raise MacsError(f"The {what} must be a dict of images by name, not a {type(given).__name__}.")
+        raise MacsError(f"The {what} must be a dict of ImageSets by name, not a {type(given).__name__}.")
     return {
         name: to_images(images, f"{what} called {name!r}", preparation, labelled=labelled)
         for name, images in given.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
@@ -501,13 +501,6 @@ def require_images(images: object, what: str) -> ImageSet:
         got = f"a {type(images).__name__}"
         make = "macs.data.ImageSet.from_array(pixels, labels), from uint8 pixels N x size x size x 3"
     raise MacsError(f"The {what} must be an ImageSet, not {got}; make one with {make}.")
-
-
-def require_sets(sets: object, what: str) -> dict[str, ImageSet]:
-    """`require_images` for several sets by name."""
-    if not isinstance(sets, Mapping):
-        raise MacsError(f"The {what} must be a dict of ImageSets by name, not a {type(sets).__name__}.")
-    return {name: require_images(images, f"{what} called {name!r}") for name, images in sets.items()}
 
 
 def as_array(value: ArrayLike, what: str) -> NDArray[Any]:

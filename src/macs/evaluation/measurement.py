@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.imageset import require_images, require_sets
 from macs.data.spec import same_pixels
 from macs.evaluation.histogram import Histogram
 from macs.evaluation.protocol import Protocol, drawn_accuracies, drawn_metrics
@@ -26,7 +25,6 @@ from macs.metrics import Reliability, ood_metrics, risk_coverage
 
 def check_sets(test: ImageSet, ood: Mapping[str, ImageSet]) -> None:
     """Refuse sets that cannot be measured, and warn of those that are probably a mistake."""
-    test, ood = require_images(test, "ID test images"), require_sets(ood, "OOD sets")
     if test.labels is None:
         raise MacsError(f"{test.name} has no labels to measure accuracy with; a folder needs one sub-folder per class.")
     if not ood:

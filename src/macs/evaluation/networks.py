@@ -5,6 +5,7 @@ Each set passes through the network once; every number comes from those confiden
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import nn
 
@@ -12,6 +13,7 @@ from macs import nets
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.compatibility import warn_of_guessing
+from macs.data.conversion import to_images, to_sets
 from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.protocol import Protocol, check_fit_images
 from macs.evaluation.results import Evaluation, Ranking
@@ -22,8 +24,8 @@ from macs.scores import LIMIT, Combined, Score, Train, ask_all, available, fit_a
 
 def evaluate(
     net: nn.Module,
-    test: ImageSet,
-    ood: Mapping[str, ImageSet],
+    test: ImageSet | Any,
+    ood: Mapping[str, ImageSet | Any],
     *,
     score: str | Score = "msp",
     train: Train = None,
@@ -45,9 +47,9 @@ def evaluate(
     net
         Any nn.Module that takes float pixels N x 3 x H x W in [0, 1] and returns logits.
     test
-        ID test images, with labels.
+        ID test images with labels: an ImageSet, a torch DataLoader, or any other form of macs.data.conversion.
     ood
-        Sets of unknown images, by name.
+        Sets of unknown images, by name, likewise.
     score
         Name of a score, a sum such as "msp+vim", or a `Score` with settings of your own: `KNN(k=10)`.
     train
@@ -97,8 +99,8 @@ def evaluate(
 
 def evaluate_scores(
     net: nn.Module,
-    test: ImageSet,
-    ood: Mapping[str, ImageSet],
+    test: ImageSet | Any,
+    ood: Mapping[str, ImageSet | Any],
     scores: Mapping[str, Score] | Sequence[str | Score] | None = None,
     *,
     train: Train = None,
@@ -115,6 +117,8 @@ def evaluate_scores(
     protocol = protocol or Protocol()
     check_fit_images(fit_images)
     nets.require_net(net)
+    preparation = nets.preparation_of(net)
+    test, ood = to_images(test, "ID test images", preparation), to_sets(ood, "OOD sets", preparation)
     check_sets(test, ood)
     test = nets.prepared_for(net, test)
     ood = {name: nets.prepared_for(net, images, like=test) for name, images in ood.items()}

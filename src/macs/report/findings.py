@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.compatibility import warn_of_guessing
+from macs.data.conversion import to_images, to_sets
 from macs.detector.base import BaseDetector
 from macs.detector.calibration import Calibration
 from macs.evaluation.measurement import check_sets, measure
@@ -81,11 +82,13 @@ def find_in_network(
     progress: bool,
 ) -> Findings:
     """Every image passes through the network once; tables, plots and pictures come from the same answers."""
-    from macs import scores
+    from macs import nets, scores
     from macs.evaluation.networks import by_name
     from macs.evaluation.softmax import fit_softmax
     from macs.report.neighbours import neighbours_of
 
+    preparation = nets.preparation_of(net)
+    test, ood = to_images(test, "ID test images", preparation), to_sets(ood, "OOD sets", preparation)
     check_sets(test, ood)
     training = read_training(Path(run)) if run is not None else None
     wanted = by_name([score])
@@ -110,6 +113,8 @@ def find_in_detector(
 
     An exported detector gives no features, so it compares no images.
     """
+    test = to_images(test, "ID test images", judge.preparation)
+    ood = to_sets(ood, "OOD sets", judge.preparation)
     judge.check_fit(test, ood)
     verdicts = [judge.predict(images, progress=progress) for images in (test, *ood.values())]
     record = judge.calibrated

@@ -61,7 +61,9 @@ def fit_all(
             raise MacsError(f"Scores that are fitted need {what}: {error}") from None
         if fetched_images is test:
             raise MacsError(f"Scores are never fitted to the test images {test.name}; give {what}.")
-        return None if fetched_images is None else nets.prepared_for(net, fetched_images, like=test)
+        if fetched_images is None:
+            return None
+        return nets.prepared_for(net, to_images(fetched_images, what, nets.preparation_of(net)), like=test)
 
     @cache
     def layer() -> Known:

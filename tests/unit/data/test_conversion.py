@@ -94,7 +94,7 @@ def test_a_set_stays_as_it_is_and_sets_have_names() -> None:
     assert to_images(known, "images") is known
     sets = to_sets({"a": known, "b": FIRST}, "outliers")
     assert sets["a"] is known and len(sets["b"]) == 6
-    with pytest.raises(MacsError, match="The outliers must be a dict of images by name, not a Tensor"):
+    with pytest.raises(MacsError, match="The outliers must be a dict of ImageSets by name, not a Tensor"):
         to_sets(FIRST, "outliers")
 
 

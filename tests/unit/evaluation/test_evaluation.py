@@ -16,6 +16,7 @@ from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import macs
 from command import refused, run
@@ -103,6 +104,19 @@ def test_the_printed_table_has_sizes_and_conventions(table: Evaluation) -> None:
     assert f"{100 * table.sets[0].full.auroc:.2f}" in text
 
 
+def test_loaders_and_tensors_are_measured_as_their_image_sets_are(known_test: ImageSet, outliers: ImageSet) -> None:
+    net = Brightness()
+    loader = DataLoader(TensorDataset(floats(known_test), torch.from_numpy(known_test.labels)), batch_size=7)
+    expected = macs.evaluate(net, known_test, {"x": outliers}, progress=False)
+    for unknown in (floats(outliers), outliers.pixels[:], DataLoader(TensorDataset(floats(outliers)), batch_size=9)):
+        found = macs.evaluate(net, loader, {"x": unknown}, progress=False)
+        assert (found.accuracy, found.sets) == (expected.accuracy, expected.sets)
+
+
+def floats(images: ImageSet) -> torch.Tensor:
+    return torch.from_numpy(images.pixels[:]).permute(0, 3, 1, 2) / 255
+
+
 def test_the_network_keeps_its_mode(known_test: ImageSet, outliers: ImageSet) -> None:
     net = Brightness().train()
     macs.evaluate(net, known_test, {"noise": outliers}, progress=False)
@@ -119,8 +133,8 @@ def test_what_cannot_be_evaluated_is_refused(known_test: ImageSet, outliers: Ima
         macs.evaluate(net, known_test, {"x": outliers}, score="mps", progress=False)
     with pytest.raises(MacsError, match="OOD sets must be a dict of ImageSets by name"):
         macs.evaluate(net, known_test, cast(Any, outliers), progress=False)
-    with pytest.raises(MacsError, match="must be an ImageSet, not a ndarray"):
-        macs.evaluate(net, known_test, {"x": cast(Any, outliers.pixels[:])}, progress=False)
+    with pytest.raises(MacsError, match="OOD sets called 'x' must be an ImageSet, not the path"):
+        macs.evaluate(net, known_test, {"x": cast(Any, "photos")}, progress=False)
     with torch.no_grad():
         net.scale.fill_(float("nan"))
     with pytest.raises(MacsError, match="logits that are not numbers"):
