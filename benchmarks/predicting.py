@@ -27,7 +27,7 @@ from macs.data import ImageSet
 from macs.data.prefetch import BATCH
 from macs.data.preparation import Preparation, open_rgb
 from macs.detector import Detector
-from macs.detector.base import BaseDetector, decoded
+from macs.detector.base import ImageDetector, decoded
 from macs.detector.paths import find_images
 from macs.detector.runtime import OUTPUTS, Runtime
 
@@ -57,7 +57,7 @@ def milliseconds(work: Callable[[], object]) -> float:
     return seconds(work) * 1000
 
 
-def ask(judge: BaseDetector, pixels: NDArray[np.uint8]) -> None:
+def ask(judge: ImageDetector, pixels: NDArray[np.uint8]) -> None:
     with judge.asking() as answer:
         for start in range(0, len(pixels), BATCH):
             answer(pixels[start : start + BATCH])
@@ -68,7 +68,7 @@ def ask_bare(onnx: InferenceSession, pixels: NDArray[np.uint8]) -> None:
         onnx.run(OUTPUTS, {"images": pixels[start : start + BATCH]})
 
 
-def ask_of_files(judge: BaseDetector, files: Path | list[Path]) -> None:
+def ask_of_files(judge: ImageDetector, files: Path | list[Path]) -> None:
     exhaust(judge.predict_files(files))
 
 
@@ -107,7 +107,7 @@ def stages(folder: Path) -> None:
     report("predicting-stages", "One JPEG on one core", found, "ms", ratios)
 
 
-def rates(judges: Mapping[str, BaseDetector], files: list[Path], rounds: int) -> None:
+def rates(judges: Mapping[str, ImageDetector], files: list[Path], rounds: int) -> None:
     """Many files, beside their decoding alone and the network alone; the cases take turns, each with the next files."""
     parts = [files[start : start + ROUND] for start in range(0, len(files), ROUND)]
     pixels = [ImageSet.from_files(part).pixels[:] for part in parts]
@@ -146,7 +146,7 @@ def rates(judges: Mapping[str, BaseDetector], files: list[Path], rounds: int) ->
     report("predicting", title, found, "images/s", ratios)
 
 
-def latency(judges: Mapping[str, BaseDetector], file: Path) -> None:
+def latency(judges: Mapping[str, ImageDetector], file: Path) -> None:
     """One file in a call of its own, when everything is warm."""
     pixels = Preparation()(open_rgb(file))
     work: dict[str, Callable[[], object]] = {"decoding and resizing": lambda: Preparation()(open_rgb(file))}
@@ -179,7 +179,7 @@ def main() -> None:
             rates({"float32": Runtime(folder / "float32.onnx")}, files, rounds=-(-len(files) // ROUND))
             return
         detector.export_int8(folder / "int8.onnx", images(128), max_drop=100)  # random weights: no accuracy to lose
-        judges: dict[str, BaseDetector] = {"PyTorch": detector}
+        judges: dict[str, ImageDetector] = {"PyTorch": detector}
         judges |= {kind: Runtime(folder / f"{kind}.onnx") for kind in ("float32", "int8")}
         stages(folder)
         rates(judges, pictures(folder, ROUND), rounds=5)

@@ -12,9 +12,9 @@ from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
     from macs.data import ImageSet
-    from macs.detector.base import BaseDetector
-    from macs.detector.feature_judge import FeatureJudge
+    from macs.detector.base import ImageDetector
     from macs.detector.metadata import DetectorMetadata
+    from macs.detector.row_detector import RowDetector
     from macs.training.spec import TrainingSpec
 
 Provider = Annotated[
@@ -29,7 +29,7 @@ Provider = Annotated[
 
 def detector_file(
     path: Path, net: str | None, score: str | None, provider: list[str] | None, hardware: Hardware
-) -> "tuple[DetectorMetadata, Callable[[], BaseDetector | FeatureJudge]]":
+) -> "tuple[DetectorMetadata, Callable[[], ImageDetector | RowDetector]]":
     """Read a file of `macs calibrate` or `macs export`; `net` and `score` are the user's own, as module:Class.
 
     The second value is a function that gives the detector, for which it may have to import torch.
@@ -53,7 +53,7 @@ def detector_file(
 
     file = read(path)
 
-    def load() -> "BaseDetector | FeatureJudge":
+    def load() -> "ImageDetector | RowDetector":
         if find_spec("torch") is None:
             raise MacsError(f"{path} is run by torch, which is not installed; give its exported file (macs export).")
         hardware.use()
@@ -66,11 +66,11 @@ def detector_file(
 
 def image_detector_file(
     path: Path, net: str | None, score: str | None, provider: list[str] | None, hardware: Hardware
-) -> "tuple[DetectorMetadata, Callable[[], BaseDetector]]":
+) -> "tuple[DetectorMetadata, Callable[[], ImageDetector]]":
     """The same for a file that must be a detector of images."""
     metadata, load = detector_file(path, net, score, provider, hardware)
     metadata.for_images(path)
-    return metadata, cast("Callable[[], BaseDetector]", load)
+    return metadata, cast("Callable[[], ImageDetector]", load)
 
 
 def detector_sets(

@@ -21,7 +21,7 @@ from macs.data.compatibility import few, same_classes
 from macs.data.conversion import to_images, to_sets
 from macs.data.preparation import DEFAULT, Preparation
 from macs.data.spec import pixels_hash
-from macs.detector.base import Ask, BaseDetector, Images
+from macs.detector.base import Ask, ImageDetector, Images
 from macs.detector.calibration import Calibration, share_to_keep
 from macs.detector.p_values import PValues
 from macs.detector.publishing import OnTheHub
@@ -44,7 +44,7 @@ HELD_OUT = "held-out images"
 
 
 @dataclass(eq=False, init=False, repr=False)
-class Detector(BaseDetector, ScoredDetector[ImageSet], OnTheHub):
+class Detector(ImageDetector, ScoredDetector[ImageSet], OnTheHub):
     """A classifier, a score and a threshold, which together decide whether an image is ID or OOD.
 
     `fit` and `calibrate` change the detector and return it, as in scikit-learn; if they fail, it stays as it was.

@@ -14,8 +14,8 @@ from macs import scores
 from macs.core.errors import MacsError
 from macs.data.compatibility import few
 from macs.detector.calibration import ROWS, Calibration, share_to_keep
-from macs.detector.feature_judge import FeatureJudge
 from macs.detector.p_values import PValues
+from macs.detector.row_detector import RowDetector
 from macs.detector.rows import Columns, Rows, matrix
 from macs.detector.score_selection import Choice
 from macs.detector.scored import Auto, Fitting, ScoredDetector
@@ -31,7 +31,7 @@ SAME = 1e-4  # a spread of confidences that is rounding
 
 
 @dataclass(eq=False, init=False, repr=False)
-class FeatureDetector(FeatureJudge, ScoredDetector[Rows]):
+class FeatureDetector(RowDetector, ScoredDetector[Rows]):
     """A score and a threshold, which decide for rows of logits or features of any model whether they are ID or OOD.
 
     `fit` and `calibrate` change the detector and return it, as in scikit-learn; if they fail, it stays as it was. A

@@ -1,4 +1,4 @@
-"""BaseDetector: the part of a detector that does not depend on whether PyTorch or ONNX Runtime computes its network.
+"""ImageDetector: the part of a detector that does not depend on whether PyTorch or ONNX Runtime computes its network.
 
 It judges images in memory, and any number of files in bounded memory: threads decode slightly ahead of the network.
 """
@@ -20,7 +20,7 @@ from macs.data.image_files import in_batches
 from macs.data.imageset import ImageSet
 from macs.data.prefetch import DECODERS, batch_at, batches_of, map_ahead
 from macs.data.preparation import Preparation
-from macs.detector.judging import Judge, check_promise
+from macs.detector.judging import BaseDetector, check_promise
 from macs.detector.paths import Item, find_images
 from macs.detector.verdicts import Verdict, Verdicts
 from macs.evaluation.measurement import check_sets, measure
@@ -35,7 +35,7 @@ Ask = Callable[[NDArray[np.uint8]], Predictions]  # raw pixels N x size x size x
 AHEAD = 2  # batches that are decoded in advance
 
 
-class BaseDetector(Judge):
+class ImageDetector(BaseDetector):
     """Verdicts on images from a calibrated network; a subclass defines `asking`, which runs that network."""
 
     preparation: Preparation  # of pictures for the network

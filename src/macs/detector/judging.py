@@ -1,4 +1,4 @@
-"""Judge: from predictions to verdicts, by thresholds or by p-values, whatever was predicted and whichever way."""
+"""The base class of detectors: from predictions to verdicts, by thresholds or by p-values, whatever was predicted and whichever way."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from macs.detector.verdicts import Verdict, Verdicts, control_false_discoveries,
 from macs.predictions import NO_CLASS, Predictions
 
 
-class Judge:
+class BaseDetector:
     """Classes and a calibration: all that it takes to make verdicts of predictions."""
 
     classes: tuple[str, ...]  # none if no class is predicted

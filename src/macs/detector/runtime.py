@@ -22,13 +22,13 @@ from macs.core.errors import MacsError
 from macs.core.files import input_file
 from macs.core.registry import unknown
 from macs.data.preparation import Preparation
-from macs.detector.base import Ask, BaseDetector
+from macs.detector.base import Ask, ImageDetector
 from macs.detector.calibration import Calibration
-from macs.detector.feature_judge import FeatureJudge
 from macs.detector.hub import ONNX, local_file
-from macs.detector.judging import Judge
+from macs.detector.judging import BaseDetector
 from macs.detector.metadata import DetectorMetadata, recognise
 from macs.detector.p_values import PValues
+from macs.detector.row_detector import RowDetector
 from macs.detector.rows import Columns
 from macs.predictions import Predictions
 
@@ -44,7 +44,7 @@ CONFIDENCES = "p_value.confidences"  # the tensor of the file that p-values are 
 CPU = "CPUExecutionProvider"
 
 
-class OnnxDetector(Judge):
+class OnnxDetector(BaseDetector):
     """An exported detector: the session that runs it, and what its file says of it."""
 
     def __init__(self, path: str | Path, *, providers: str | Sequence[str] = (), threads: int = 0) -> None:
@@ -85,7 +85,7 @@ class OnnxDetector(Judge):
         return f"{type(self).__name__}({str(self.path)!r})"
 
 
-class Runtime(OnnxDetector, BaseDetector):
+class Runtime(OnnxDetector, ImageDetector):
     """An exported detector of images, with the methods of `macs.Detector` that give verdicts."""
 
     def accept(self) -> None:
@@ -96,7 +96,7 @@ class Runtime(OnnxDetector, BaseDetector):
         yield lambda batch: run(self.session, {"images": batch})
 
 
-class FeatureRuntime(OnnxDetector, FeatureJudge):
+class FeatureRuntime(OnnxDetector, RowDetector):
     """An exported detector of rows, with the methods of `macs.FeatureDetector` that give verdicts.
 
     Examples

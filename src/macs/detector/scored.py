@@ -19,7 +19,7 @@ from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.data.compatibility import few, warn_of_guessing
 from macs.detector.calibration import IMAGES, calibrate, share_to_keep
-from macs.detector.judging import Judge
+from macs.detector.judging import BaseDetector
 from macs.detector.metadata import wrong_names
 from macs.detector.p_values import PValues
 from macs.detector.score_selection import AUTO, Choice
@@ -77,7 +77,7 @@ class Fitting(NamedTuple, Generic[I]):
     progress: bool = False
 
 
-class ScoredDetector(Judge, Generic[I]):
+class ScoredDetector(BaseDetector, Generic[I]):
     """The steps of fitting and calibrating; a subclass says how outputs come about."""
 
     score: Score

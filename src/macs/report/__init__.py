@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # torch is loaded by the first report on a network, not by `i
     from torch import nn
 
     from macs.data import ImageSet
-    from macs.detector.base import BaseDetector
+    from macs.detector.base import ImageDetector
     from macs.evaluation import Evaluation
     from macs.scores import Score, Train
 
@@ -53,7 +53,7 @@ def write(
 
 def write_detector(
     path: str | Path,
-    detector: BaseDetector,
+    detector: ImageDetector,
     test: ImageSet,
     ood: Mapping[str, ImageSet],
     *,

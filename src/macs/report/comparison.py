@@ -27,7 +27,7 @@ from macs.report.page import FOLDER, columns, percent, short
 from macs.report.thumbnails import Thumbnail, thumbnail
 
 if TYPE_CHECKING:
-    from macs.detector.base import BaseDetector
+    from macs.detector.base import ImageDetector
 
 KEEP = 0.95  # share of the known images that the threshold of a run keeps
 POINTS = 300  # of a curve
@@ -56,7 +56,7 @@ class Subject:
 
 
 def subject_of_detector(
-    title: str, net: str, judge: "BaseDetector", test: ImageSet, ood: Mapping[str, ImageSet], progress: bool = True
+    title: str, net: str, judge: "ImageDetector", test: ImageSet, ood: Mapping[str, ImageSet], progress: bool = True
 ) -> Subject:
     """A detector, which decides by its own threshold."""
     findings = find_in_detector(judge, test, ood, progress)

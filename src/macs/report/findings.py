@@ -12,7 +12,7 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.compatibility import warn_of_guessing
 from macs.data.conversion import to_images, to_sets
-from macs.detector.base import BaseDetector
+from macs.detector.base import ImageDetector
 from macs.detector.calibration import Calibration
 from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.results import Evaluation
@@ -107,7 +107,7 @@ def find_in_network(
 
 
 def find_in_detector(
-    judge: BaseDetector, test: ImageSet, ood: Mapping[str, ImageSet], progress: bool, train: "Train" = None
+    judge: ImageDetector, test: ImageSet, ood: Mapping[str, ImageSet], progress: bool, train: "Train" = None
 ) -> Findings:
     """The same from a detector's confidences, with what its own thresholds keep.
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from macs.core.errors import MacsError
 from macs.data import ImageSet, Preparation, load
 from macs.detector import Detector
-from macs.detector.base import BaseDetector
+from macs.detector.base import ImageDetector
 from macs.evaluation import evaluate
 from tiny import classifier, noise
 
@@ -50,8 +50,8 @@ def test_a_rate_below_the_resolution_of_the_calibration_is_refused(detector: Det
 
 
 def test_a_subclass_says_how_to_ask() -> None:
-    with pytest.raises(NotImplementedError, match="BaseDetector does not define `asking`"):
-        BaseDetector().asking()
+    with pytest.raises(NotImplementedError, match="ImageDetector does not define `asking`"):
+        ImageDetector().asking()
 
 
 PREPARATION = Preparation(24, 28, "bicubic")

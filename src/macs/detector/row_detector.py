@@ -1,4 +1,4 @@
-"""FeatureJudge: the part of a feature detector that does not depend on whether PyTorch or ONNX Runtime computes it."""
+"""RowDetector: the part of a feature detector that does not depend on whether PyTorch or ONNX Runtime computes it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 from macs.core.files import user_path
 from macs.data.image_files import printable_name
-from macs.detector.judging import Judge, check_promise
+from macs.detector.judging import BaseDetector, check_promise
 from macs.detector.row_files import tables_in
 from macs.detector.rows import BATCH, Columns, Rows, Slice
 from macs.detector.verdicts import Verdict, Verdicts
@@ -22,7 +22,7 @@ from macs.metrics import FprRule
 from macs.predictions import NO_CLASS, Predictions, joined
 
 
-class FeatureJudge(Judge):
+class RowDetector(BaseDetector):
     """Verdicts on rows of logits, probabilities or features; a subclass defines `answer`, the computation."""
 
     columns: Columns | None  # the arrays that it takes, once it is fitted or calibrated
