@@ -10,11 +10,12 @@ The classifier is unsure about such small images, so the limit is low: too many 
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import interpolate
 
 from cpu_torchvision import make_importable
@@ -48,12 +49,12 @@ def main(outliers: str, weights: str, out: str) -> None:
     print(f"{sum(shown)} of 1,000 ImageNet classes show CIFAR-100's objects; {counts}")
 
 
-def classifier(weights: str) -> tuple[nn.Module, list[str]]:
+def classifier(weights: str) -> tuple[Any, list[str]]:
     """Return timm's EfficientNet-Lite0 with these weights, and the names of ImageNet's classes."""
     make_importable()
     import timm
     from safetensors.torch import load_file
-    from timm.data import ImageNetInfo
+    from timm.data.imagenet_info import ImageNetInfo
 
     info = ImageNetInfo()
     net = timm.create_model("tf_efficientnet_lite0")

@@ -24,7 +24,8 @@ def main(outliers: str, weights: str, out: str) -> None:
     images, (net, _) = load(outliers, "train"), classifier(weights)
 
     def features_of(pixels: Tensor) -> Tensor:
-        return net.forward_head(net.forward_features(pixels), pre_logits=True)
+        features: Tensor = net.forward_head(net.forward_features(pixels), pre_logits=True)
+        return features
 
     features = np.concatenate([part.numpy() for part in seen(features_of, images.pixels[:], 112)])
     features /= np.linalg.norm(features, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""The base class of detectors: from predictions to verdicts, by thresholds or by p-values, whatever was predicted and whichever way."""
+"""The base class of detectors: from predictions to verdicts, by thresholds or by p-values, with either runtime."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace

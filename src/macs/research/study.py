@@ -101,7 +101,7 @@ class Study:
         """Return the candidates of one budget by the rule, the best first, each by its cell with the lowest seed."""
         rows = [row for row in self.rows if row.larger == larger and (larger or not (row.once or row.apart))]
         plain = next((self.find(row.candidates()[0]) for row in rows if not row.method), None)
-        found = []
+        found: list[tuple[Row, Trial, CellRecord]] = []
         for row in rows:
             for trial in row.candidates():
                 cells = [
@@ -175,7 +175,8 @@ def sets_from(root: Path | None, checkpoint: Path, groups: Path | None = None) -
 def grouped(outliers: ImageSet, groups: Path) -> NDArray[np.uint8]:
     """Return the group of look-alikes of every outlier, which a file keeps for the images with this fingerprint."""
     with np.load(groups) as saved:
-        of, images = saved["groups"], str(saved["fingerprint"])
+        of: NDArray[np.uint8] = saved["groups"]
+        images = str(saved["fingerprint"])
     if images != fingerprint(outliers):
         raise MacsError(f"{groups} groups other images than {outliers.name}; take the outliers of the study.")
     return of

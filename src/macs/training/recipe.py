@@ -17,7 +17,7 @@ MaCSMargin = Annotated[float | None, Span(0, 1_000_000)]
 Rate = Annotated[float, Span(0, 1000, usual=0.5)]
 AUTO, METHOD = "auto", "macs"  # as a value of --method, and the method that it stands for
 SETTINGS: dict[str, float | str | bool] = {"on": "energy", "variant": "hinge", "margin": 10.0, "margin_weight": 4.0}
-AUTO_RECIPE: dict[str, float] = {"lr": 0.01, "start_share": 0.7}  # for a network of ours that is trained already
+AUTO_RECIPE: dict[str, Any] = {"lr": 0.01, "start_share": 0.7}  # for a network of ours that is trained already
 BACKBONE = "backbone"  # as a value of `freeze`: all layers but the last
 
 
