@@ -192,6 +192,11 @@ def prepared_for(net: nn.Module, images: ImageSet, like: ImageSet | None = None)
     wanted = None if undeclared else preparation_of(net)
     if wanted is None and like is not None and images.preparation is not None:
         wanted = like.preparation or Preparation(like.size)
+    if wanted is not None and images.preparation is None and images.size < wanted.size:
+        warn(
+            f"{images.name} holds pixels of size {images.size}, which are enlarged to the network's {wanted.size} and "
+            "look unlike the pictures that it knows; give the pictures themselves, as files or PIL images."
+        )
     return images if wanted is None else images.resized(wanted)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from macs import MacsError, nets
 from macs.core.errors import MacsWarning
 from macs.data import ImageSet
-from macs.nets._network import Dropout, ReluDropout
+from macs.nets._network import Dropout, ReluDropout, prepared_for
 
 
 class Foreign(nn.Module):
@@ -292,3 +292,14 @@ def test_a_network_is_prepared_for_the_images_it_is_used_on() -> None:
     assert nets.preparation_for(mine, prepared_by(32)) == own
     mine.preparation = "as you like"
     assert nets.preparation_of(mine) is None
+
+
+def test_pixels_that_are_enlarged_are_pointed_out() -> None:
+    net = nets.build("wrn-10-1", classes=2, preparation=nets.Preparation(32))
+    small = ImageSet.from_array(np.zeros((2, 16, 16, 3), np.uint8), name="small")
+    with pytest.warns(MacsWarning, match="small holds pixels of size 16, which are enlarged to the network's 32"):
+        assert prepared_for(net, small).size == 32
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size in (32, 48):
+            assert prepared_for(net, ImageSet.from_array(np.zeros((2, size, size, 3), np.uint8))).size == 32
