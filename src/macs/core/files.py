@@ -314,41 +314,41 @@ def _temporary(path: Path) -> Iterator[Path]:
 @contextmanager
 def locked(file: Path, waiting: str) -> Iterator[None]:
     """Hold a lock file; if another process holds it, print `waiting` and wait until that process lets go or ends."""
-    if fcntl is None:  # Windows: nothing keeps two processes apart
-        yield
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with _opened(file) as handle:
+        if not _taken(handle):
             tell(waiting)
             fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:  # some network file systems have no locks
-            pass
         yield
-    finally:
-        os.close(handle)  # this releases the lock, as the system does when a process is killed
 
 
 @contextmanager
 def claimed(file: Path) -> Iterator[bool]:
     """Hold a lock file if nobody else does, and tell whether it is held, so that processes can share out work."""
-    if fcntl is None:  # Windows: nothing keeps two processes apart
-        yield True
-        return
+    with _opened(file) as handle:
+        yield _taken(handle)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[int]:
     file.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+        yield handle
     finally:
-        os.close(handle)
+        os.close(handle)  # this releases the lock, as the system does when a process is killed
+
+
+def _taken(handle: int) -> bool:
+    """Lock an open file unless another process holds it; Windows and some network file systems have no such locks."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def remove_abandoned(path: Path) -> None:
