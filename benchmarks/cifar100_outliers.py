@@ -38,7 +38,7 @@ chiffonier whale wolf coyote worm nematode bridge viaduct aqueduct seashore lake
 
 def main(outliers: str, weights: str, out: str) -> None:
     net, names = classifier(weights)
-    wanted = [word.lower().replace("_", " ") for word in SHOWN]
+    wanted = [word.lower().replace("_", " ") for word in SHOWN.split()]
     shown = [any(f" {word} " in f" {' '.join(_words(name))} " for word in wanted) for name in names]
     images, kept = np.load(outliers, mmap_mode="r"), []
     for logits in seen(net, images, 128):
