@@ -9,14 +9,14 @@ Nothing is imported before it is used, so that `import macs` is quick and needs 
 
 from typing import TYPE_CHECKING
 
-from macs.core.lazy import lazily
-from macs.core.version import __version__ as __version__
+from macs.core import __version__ as __version__
+from macs.core import lazily
 
 if TYPE_CHECKING:
     from macs import data, evaluation, experiments, losses, methods, metrics, nets, report, scores, training
     from macs.core.devices import use_device
     from macs.core.errors import MacsError
-    from macs.core.memory import keep_freed_memory
+    from macs.core.interpreter import keep_freed_memory
     from macs.data import FeatureSet, ImageSet
     from macs.detector import Detector, FeatureDetector, FeatureRuntime, Runtime
     from macs.evaluation import evaluate
@@ -79,7 +79,7 @@ __getattr__ = lazily(
         "TrainingSpec": "macs.training.spec",
         "evaluate": "macs.evaluation",
         "finetune": "macs.training",
-        "keep_freed_memory": "macs.core.memory",
+        "keep_freed_memory": "macs.core.interpreter",
         "pretrain": "macs.training",
         "use_device": "macs.core.devices",
     },

@@ -33,7 +33,7 @@ def main() -> None:
         log = prepare_log(given)
         from macs.cli import run
         from macs.core.console import timed
-        from macs.core.memory import keep_freed_memory
+        from macs.core.interpreter import keep_freed_memory
 
         keep_freed_memory()
         with timed(log, "the command"):
@@ -103,9 +103,8 @@ def prepare_log(given: Set[str]) -> logging.Logger:
     import platform
     import shlex
 
-    from macs.core import console
+    from macs.core import __version__, console
     from macs.core.errors import MacsError
-    from macs.core.version import __version__
 
     if {QUIET, VERBOSE} <= given:
         raise MacsError(f"{QUIET} and {VERBOSE} contradict each other; leave one of them out.")

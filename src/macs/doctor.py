@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from macs.core import __version__
 from macs.core.errors import MacsError, first_line
-from macs.core.version import __version__
 
 
 @dataclass(frozen=True)

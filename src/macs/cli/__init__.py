@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from macs.core import lazily
 from macs.core.errors import MacsError
-from macs.core.lazy import lazily
 
 if TYPE_CHECKING:
     from cyclopts import MissingArgumentError

@@ -22,9 +22,9 @@ class Later:
     """A terminal that is made when something is printed on it, so that an error does not wait for rich."""
 
     def __getattr__(self, name: str) -> Any:
-        from macs.core.terminal import Terminal
+        from macs.core.console import terminal
 
-        return getattr(Terminal(), name)
+        return getattr(terminal(), name)
 
 
 def _version() -> str:
@@ -135,6 +135,6 @@ def show(table: Any, value: Mapping[str, Any], as_json: bool) -> None:
     elif isinstance(table, str):
         print(*map(printable, table.split("\n")), sep="\n", flush=True)
     else:
-        from macs.core.terminal import Terminal
+        from macs.core.console import terminal
 
-        Terminal(width=None if sys.stdout.isatty() else 120).print(table)
+        terminal(width=None if sys.stdout.isatty() else 120).print(table)

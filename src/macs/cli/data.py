@@ -20,9 +20,9 @@ from rich.progress import (
 from rich.table import Table
 
 from macs.cli._app import Data, Json, show
+from macs.core.console import terminal
 from macs.core.errors import MacsError
 from macs.core.files import output_folder
-from macs.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from macs.data import pixels
@@ -109,7 +109,7 @@ def data_check(*names: str, data: Data = None, json: Json = False) -> None:
 @contextmanager
 def bars(*columns: ProgressColumn) -> "Iterator[Bars]":
     """Progress bars on standard error, one per task, if that is a terminal."""
-    console = Terminal(stderr=True)
+    console = terminal(stderr=True)
     layout = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
     with Progress(*layout, console=console, disable=not console.is_terminal, transient=True) as progress:
 

@@ -165,9 +165,9 @@ def progress(shown: bool) -> "Iterator[Callable[[Count], None]]":
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from macs.core.terminal import Terminal
+    from macs.core.console import terminal
 
-    console = Terminal(stderr=True)
+    console = terminal(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("0", total=None)

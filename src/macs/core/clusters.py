@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import Any, TypeVar
 
+from macs.core import __version__
 from macs.core.errors import MacsError, first_line
-from macs.core.safe_python import working_folder_last
-from macs.core.version import __version__
+from macs.core.interpreter import working_folder_last
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,13 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from macs.core.errors import MacsWarning
 from macs.core.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 T = TypeVar("T", bound=Sized)
 FIRST_LINE, MOST_SECONDS = 10, 60  # seconds until the first line of progress, and at most between two
@@ -28,9 +31,7 @@ def track(batches: Iterable[T], total: int, description: str, show: bool) -> Ite
     """
     from rich.progress import Progress
 
-    from macs.core.terminal import Terminal
-
-    console = Terminal(stderr=True, quiet=not show)
+    console = terminal(stderr=True, quiet=not show)
     start = time.monotonic()
     done, due = 0, float(FIRST_LINE)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
@@ -46,18 +47,32 @@ def track(batches: Iterable[T], total: int, description: str, show: bool) -> Ite
                 due = seconds + min(seconds, MOST_SECONDS)
 
 
+def terminal(*, stderr: bool = False, quiet: bool = False, **options: Any) -> "Console":
+    """Return a console of rich, which takes a while to import and prints tables, bars and messages.
+
+    It leaves a closed pipe to macs.__main__, so that every command ends in the same way. Colours and bars appear only
+    on a terminal; $NO_COLOR turns colours off. With $MACS_QUIET, nothing is printed to standard error; warnings and
+    errors do not pass through here.
+    """
+    from rich.console import Console
+
+    console = Console(stderr=stderr, quiet=quiet or (stderr and bool(os.environ.get(QUIET))), **options)
+    console.on_broken_pipe = _raise_broken_pipe  # type: ignore[method-assign]  # rich would exit by itself
+    return console
+
+
+def _raise_broken_pipe() -> NoReturn:
+    raise BrokenPipeError
+
+
 def tell(line: str, show: bool = True) -> None:
     """Print one line about the progress of the work."""
-    from macs.core.terminal import Terminal
-
-    Terminal(stderr=True, quiet=not show, highlight=False, markup=False).print(line, soft_wrap=True)
+    terminal(stderr=True, quiet=not show, highlight=False, markup=False).print(line, soft_wrap=True)
 
 
 def shows_progress() -> bool:
     """Return whether standard error is a terminal that other packages may draw their bars on."""
-    from macs.core.terminal import Terminal
-
-    console = Terminal(stderr=True)
+    console = terminal(stderr=True)
     return console.is_terminal and not console.quiet
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from macs.core.errors import MacsError
+from macs.core.interpreter import python
 from macs.core.registry import unknown
-from macs.core.safe_python import python
 
 AUTO = "auto"  # the accelerator where there is one, else the CPU
 ISA_LIMIT = "ONEDNN_MAX_CPU_ISA"  # limits the processor instructions that oneDNN, torch's library, may use

@@ -1,6 +1,7 @@
-"""Text from outside, such as file names, made safe to print and to write."""
+"""Text from outside, such as file names, made safe to print, to write, and to show in a notebook."""
 
 import re
+from collections.abc import Iterable, Sequence
 
 SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which UTF-8 cannot encode
 CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")  # some steer a terminal
@@ -36,3 +37,24 @@ def _escaped(character: str) -> str:
     if 0xDC80 <= code <= 0xDCFF:  # Python's stand-in for a byte of a file name that is not UTF-8
         code -= 0xDC00
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+
+
+def html_table(headings: Sequence[object], rows: Iterable[Sequence[object]], caption: str = "", note: str = "") -> str:
+    """Return an HTML table whose first column names the row; without headings, a list of facts."""
+    head = "".join(f'<th scope="col">{_html(heading)}</th>' for heading in headings)
+    body = "".join(
+        f'<tr><th scope="row" style="text-align: left">{_html(first)}</th>'
+        + "".join(f'<td style="text-align: {"right" if headings else "left"}">{_html(cell)}</td>' for cell in rest)
+        + "</tr>"
+        for first, *rest in rows
+    )
+    title = f'<caption style="text-align: left; font-weight: bold">{_html(caption)}</caption>' if caption else ""
+    top = f"<thead><tr>{head}</tr></thead>" if head else ""
+    below = f"<p>{_html(note)}</p>" if note else ""
+    return f"<table>{title}{top}<tbody>{body}</tbody></table>{below}"
+
+
+def _html(value: object) -> str:
+    from html import escape  # which no command needs
+
+    return escape(printable(str(value)))

@@ -27,8 +27,8 @@ from typing import IO, BinaryIO
 import requests
 import urllib3
 
+from macs.core import __version__
 from macs.core.errors import MacsError
-from macs.core.version import __version__
 from macs.data.pixels import Progress
 
 log = logging.getLogger(__name__)

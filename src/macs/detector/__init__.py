@@ -9,7 +9,7 @@ Reading a detector file's label and finding images need no torch, so nothing is 
 
 from typing import TYPE_CHECKING
 
-from macs.core.lazy import lazily
+from macs.core import lazily
 
 if TYPE_CHECKING:
     from macs.detector._detector import Detector

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from macs import nets, scores
-from macs.core import html
 from macs.core.devices import device_of, explained
 from macs.core.errors import MacsError, first_line
+from macs.core.text import html_table
 from macs.data import ImageSet
 from macs.data.compatibility import few, same_classes
 from macs.data.conversion import to_images, to_sets
@@ -118,7 +118,7 @@ class Detector(ImageDetector, ScoredDetector[ImageSet], OnTheHub):
             ("classes", f"{len(self.classes)}: {few(self.classes)}" if self.classes else "of the calibration images"),
         ]
         if record is None:
-            return html.table([], [*facts, ("threshold", "none yet: call .calibrate(images)")], "Detector")
+            return html_table([], [*facts, ("threshold", "none yet: call .calibrate(images)")], "Detector")
         first = record.thresholds[0]
         tau = "one per predicted class" if record.per_class else f"{first.value:.6g}"
         facts += [
@@ -128,7 +128,7 @@ class Detector(ImageDetector, ScoredDetector[ImageSet], OnTheHub):
             ("promise", f"keeps a new known image with a probability of at least {record.keep:.4g}"),
             *(("check", str(check)) for check in record.checks),
         ]
-        return html.table([], facts, "Detector")
+        return html_table([], facts, "Detector")
 
     def to(self, device: torch.device | str) -> Self:
         """Move network and score to a device, in place as torch does, and return the detector."""

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from macs import nets, scores
+from macs.core import __version__
 from macs.core.console import timed
 from macs.core.errors import MacsError, first_line
 from macs.core.files import write_atomically
-from macs.core.version import __version__
 from macs.data.compatibility import warn_of_guessing
 from macs.detector._detector import Detector
 from macs.detector._feature_detector import SMALLEST, FeatureDetector

@@ -17,10 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from macs.core import __version__
 from macs.core.errors import MacsError
 from macs.core.files import input_file, output_folder, write_atomically, write_text
 from macs.core.text import in_a_cell, printable
-from macs.core.version import __version__
 from macs.detector import hub
 from macs.detector.inspection import Inspection, inspect
 from macs.detector.metadata import DetectorMetadata

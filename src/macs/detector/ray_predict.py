@@ -21,10 +21,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from macs.core import __version__
 from macs.core.clusters import TRIES, connected, ended_tasks, same_version, slots
 from macs.core.errors import MacsError, first_line, last_line
 from macs.core.files import is_url, output_folder, user_path, write_atomically
-from macs.core.version import __version__
 from macs.data.image_files import walk
 from macs.data.stores import SHARDS, found_in, store_of, writable_store
 from macs.detector.verdicts import Count

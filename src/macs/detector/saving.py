@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from macs.core import __version__
 from macs.core.errors import MacsError, first_line
-from macs.core.files import input_file, output_file, reason, write_atomically
-from macs.core.headers import label_text, read_header
+from macs.core.files import input_file, label_text, output_file, read_header, reason, write_atomically
 from macs.core.settings import Span
-from macs.core.version import __version__
 from macs.detector.hub import PYTORCH, local_file
 from macs.detector.metadata import FORMAT, OF_ROWS, VERSION, DetectorMetadata, recognise
 from macs.detector.p_values import PValues

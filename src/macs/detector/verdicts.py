@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from macs.core import html
 from macs.core.errors import MacsError
+from macs.core.text import html_table
 from macs.predictions import NO_CLASS, Predictions, renamed
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Verdicts(Predictions):
         ood = int(self.is_ood.sum())
         rest = f", of which the first {shown} are shown" if shown < len(self) else ""
         note = f"{len(self):,} images: {len(self) - ood:,} known, {ood:,} unknown{rest}."
-        return html.table(["", "class", "confidence", "p-value", "verdict"], rows, note=note)
+        return html_table(["", "class", "confidence", "p-value", "verdict"], rows, note=note)
 
     @property
     def class_(self) -> "list[str | None]":

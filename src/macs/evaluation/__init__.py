@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from macs.core.lazy import lazily
+from macs.core import lazily
 
 if TYPE_CHECKING:
     from macs.evaluation.measurement import measure

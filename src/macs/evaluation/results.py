@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from macs import metrics
-from macs.core import html
+from macs.core.text import html_table
 from macs.evaluation.histogram import Histogram
 from macs.evaluation.protocol import Protocol
 from macs.metrics import OODMetrics, Reliability, RiskCoverage, mean_and_error
@@ -117,7 +117,7 @@ class Evaluation(Printable):
             rows.append(("mean", "", *(f"{100 * self.mean(metric.name):.2f}" for metric in columns)))
         caption = f"{self.id} ({self.images:,} images) against unknown images, by {self.score}, in percent"
         note = f"ID accuracy {100 * self.accuracy:.2f}. One trained network; another training seed gives other numbers."
-        return html.table(["", "images", *(f"{m.label} {m.arrow}" for m in columns)], rows, caption, note)
+        return html_table(["", "images", *(f"{m.label} {m.arrow}" for m in columns)], rows, caption, note)
 
     def table(self, metrics: Sequence[str] | None = None) -> "RenderableType":
         """Both protocols as tables of these metrics, or of the default ones."""

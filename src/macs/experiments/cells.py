@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.core import __version__
 from macs.core.errors import MacsError, first_line
 from macs.core.files import check_unpacked, locked, write_atomically, write_text
-from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.spec import fingerprint, short_hash
 from macs.metrics import FprRule

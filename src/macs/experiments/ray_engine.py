@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from macs.core import __version__
 from macs.core.clusters import TRIES, connected, ended_tasks, same_version, slots
-from macs.core.console import show_log
+from macs.core.console import show_log, terminal
 from macs.core.errors import MacsError, first_line, last_line
-from macs.core.terminal import Terminal
-from macs.core.version import __version__
 from macs.experiments.cells import Cell, Done, Examination
 from macs.experiments.mirrors import STATE, Mirror, to_read
 from macs.metrics import FprRule
@@ -174,7 +173,7 @@ class Display:
     """On a terminal, one line per running cell with its last epoch, from its run folder."""
 
     def __init__(self, show: bool) -> None:
-        console = Terminal(stderr=True)
+        console = terminal(stderr=True)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

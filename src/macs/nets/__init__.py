@@ -12,7 +12,7 @@ other nn.Module that returns logits works too: pass it, or name it as "module:Cl
 
 from typing import TYPE_CHECKING
 
-from macs.core.lazy import lazily
+from macs.core import lazily
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
 from macs.nets._checkpoints import class_names, fill, load, load_weights, misfit, recorded_preparation, save
 from macs.nets._library import LibraryNet, NoShapes, fitting_torchvision

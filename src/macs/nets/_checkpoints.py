@@ -20,8 +20,17 @@ from torch import Tensor, nn
 
 from macs.core.console import tell, warn
 from macs.core.errors import MacsError
-from macs.core.files import input_file, kind_of, output_file, reason, refuse_bomb, user_path, write_atomically
-from macs.core.headers import label_text, read_header
+from macs.core.files import (
+    input_file,
+    kind_of,
+    label_text,
+    output_file,
+    read_header,
+    reason,
+    refuse_bomb,
+    user_path,
+    write_atomically,
+)
 from macs.core.settings import from_dict
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
 from macs.nets._library import PRETRAINED, LibraryNet, State

@@ -8,9 +8,9 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from macs import metrics
+from macs.core import __version__
 from macs.core.files import output_file, write_text
 from macs.core.text import in_a_cell
-from macs.core.version import __version__
 from macs.data.catalog import Dataset, catalog
 from macs.data.spec import DataSpec
 from macs.evaluation.results import Evaluation

@@ -15,9 +15,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from macs.core import __version__
 from macs.core.errors import MacsError
 from macs.core.files import output_file, write_text
-from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.evaluation.results import Evaluation
 from macs.metrics import shown

@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from macs.core.version import __version__
+from macs.core import __version__
 from macs.evaluation.results import COVERAGES
 from macs.evaluation.tables import threshold, with_error
 from macs.metrics import shown

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.core import __version__
 from macs.core.errors import MacsError
 from macs.core.files import check_unpacked, write_text
-from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.data.spec import fingerprint, short_hash
 from macs.data.synthetic_ood import near_unknowns_for, unknowns_for

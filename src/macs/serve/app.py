@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from macs.core.version import __version__
+from macs.core import __version__
 from macs.serve import open_inference
 from macs.serve.loaded_detector import DetectorFile, quiet_pillow
 from macs.serve.middleware import Middleware

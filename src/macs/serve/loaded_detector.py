@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.core import __version__
 from macs.core.errors import MacsError
 from macs.core.files import input_file
-from macs.core.safe_python import python
-from macs.core.version import __version__
+from macs.core.interpreter import python
 from macs.data.prefetch import batch_at
 from macs.detector.calibration import images_needed, rank, share_to_keep
 from macs.detector.rows import BATCH, Columns

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from macs.core import __version__
 from macs.core.errors import MacsError
-from macs.core.version import __version__
 from macs.predictions import Predictions
 from macs.serve.drift import DriftTest
 from macs.serve.loaded_detector import LoadedDetector

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from macs.core.console import warn
 from macs.core.devices import best_device, explained, use_bf16
 from macs.core.errors import MacsError
+from macs.core.interpreter import PYTHON_FLAGS
 from macs.core.processes import ALONE, Processes
-from macs.core.safe_python import PYTHON_FLAGS
 from macs.core.settings import Span
 from macs.data import ImageSet
 from macs.methods import Method

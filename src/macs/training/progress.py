@@ -10,7 +10,7 @@ from typing import Self
 import torch
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from macs.core.terminal import Terminal
+from macs.core.console import terminal
 from macs.losses import confidence, mcd
 from macs.methods import Batch, Step
 from macs.training.runs import Epoch
@@ -21,7 +21,7 @@ class TrainingProgress:
 
     def __init__(self, method: str, epochs: int, steps: int, show: bool) -> None:
         self.method, self.epochs, self.steps = method, epochs, steps
-        self.console = Terminal(stderr=True, quiet=not show, highlight=False)
+        self.console = terminal(stderr=True, quiet=not show, highlight=False)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from command import needs_torch, refused, run
-from macs.core import console, terminal
+from macs.core import console
 from tiny import noise, save, stripes
 
 LOGGED = re.compile(r"\d\d:\d\d:\d\d\.\d{3} (macs[\w.]*): (.+)")
@@ -60,7 +60,7 @@ def test_quiet_leaves_out_messages_but_no_results_and_no_warnings(
     console.tell("at work")
     assert list(console.track(iter("ab"), 2, "steps", show=True)) == ["a", "b"]
     assert capsys.readouterr().err == ""
-    terminal.Terminal().print("a result")
+    console.terminal().print("a result")
     assert capsys.readouterr().out == "a result\n"
     with pytest.warns(match="doubtful"):
         console.warn("doubtful")

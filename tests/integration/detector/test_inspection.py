@@ -11,7 +11,7 @@ import pytest
 from torch import nn
 
 from command import needs_torch, refused, run
-from macs.core.version import __version__
+from macs.core import __version__
 from macs.data import ImageSet
 from macs.detector import Detector, Runtime
 from macs.detector.inspection import inspect

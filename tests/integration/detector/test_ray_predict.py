@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from command import refused, run
+from macs.core import __version__
 from macs.core.clusters import connected
 from macs.core.errors import MacsError
-from macs.core.version import __version__
 from macs.detector import Detector
 from macs.detector.ray_predict import Chunk, Job, chunks_of, files_in, judge_chunk, numbers_of, predict_on_ray
 from s3_server import bucket

@@ -16,9 +16,9 @@ import torch
 
 from command import refused
 from macs import methods, nets, training
+from macs.core import __version__
 from macs.core.clusters import connected
 from macs.core.errors import MacsError
-from macs.core.version import __version__
 from macs.data import ImageSet
 from macs.experiments.cells import Cell, Examination, SerialEngine
 from macs.experiments.margins import sweep

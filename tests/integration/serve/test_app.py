@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from command import run
-from macs.core.version import __version__
+from macs.core import __version__
 from macs.data import ImageSet
 from macs.detector import Detector, Runtime
 from running import Running, form, png, verdicts

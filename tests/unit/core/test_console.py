@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from macs.core.console import HUB, VERBOSE, one_line_about_the_hub, show_log, tell, timed, track, warn
+from macs.core.console import HUB, VERBOSE, one_line_about_the_hub, show_log, tell, terminal, timed, track, warn
 from macs.core.errors import MacsWarning
-from macs.core.terminal import Terminal
 
 
 def test_lines_go_to_standard_error_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +78,7 @@ def test_a_reader_that_went_away_is_left_to_the_door() -> None:
             raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        Terminal(file=Gone()).print("hello")
+        terminal(file=Gone()).print("hello")
 
 
 def test_the_log_is_one_printable_line_per_record(

@@ -1,10 +1,11 @@
 """Names from elsewhere on a terminal and in a file."""
 
 import os
+from xml.etree import ElementTree
 
 import pytest
 
-from macs.core.text import in_a_cell, printable, whole
+from macs.core.text import html_table, in_a_cell, printable, whole
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,11 @@ def test_any_text_can_be_written() -> None:
     text = "".join(map(chr, range(0x110000)))
     written = whole(text).encode("utf-8").decode("utf-8")
     assert "\0" not in written and "\\udfff" in written and whole("a\nb") == "a\nb"
+
+
+def test_every_value_has_its_cell_and_nothing_from_outside_is_markup() -> None:
+    page = html_table(["", "<b>"], [("<script>", 1), ("a", "x & y")], caption="A", note="B")
+    tree = ElementTree.fromstring(f"<div>{page}</div>")
+    assert [cell.text for cell in tree.iter("td")] == ["1", "x & y"]
+    assert [cell.text for cell in tree.iter("th")] == [None, "<b>", "<script>", "a"]
+    assert tree.find("script") is None and tree.findtext("p") == "B"

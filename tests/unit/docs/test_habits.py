@@ -6,7 +6,7 @@ import tomllib
 
 import yaml
 
-from macs.core.version import __version__
+from macs.core import __version__
 from repository import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text()

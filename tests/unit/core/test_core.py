@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from macs.core.lazy import lazily
+from macs.core import lazily
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from macs.core.devices import _multiplies_bf16
 from macs.core.errors import MacsError
-from macs.core.safe_python import python
+from macs.core.interpreter import python
 from macs.serve.loaded_detector import export_apart
 from macs.training.distributed import start
 
@@ -65,3 +65,29 @@ def test_a_worker_of_ray(trap: Path) -> None:
     finally:
         ray.shutdown()
     assert Path(name).parent != trap.parent and not trap.exists()
+
+
+COUNTED = """
+import ctypes, sys
+calls = []
+class Library:
+    def mallopt(self, *given):
+        calls.append(given)
+ctypes.CDLL = lambda name: Library()
+{}
+print(calls)
+"""
+
+
+def calls(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", COUNTED.format(code)], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told")
+def test_a_program_decides_for_itself_and_a_command_asks_for_it() -> None:
+    kept = "[(-1, -1), (-4, 0)]"
+    assert calls("import macs; macs.keep_freed_memory(); assert 'torch' not in sys.modules") == kept
+    assert calls("import macs, macs.core.interpreter") == "[]"
+    command = "sys.argv = ['macs', '--version']\nfrom macs.__main__ import main\ntry: main()\nexcept SystemExit: pass"
+    assert calls(command) == kept
