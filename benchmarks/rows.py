@@ -23,7 +23,7 @@ import macs
 from bench import interleaved, memory_peak, report, seconds
 from cpu_torchvision import make_importable
 from macs.detector.rows import BATCH
-from macs.scores._gaussians import fit_gaussians
+from macs.scores._statistics import fit_gaussians
 
 Floats = NDArray[np.float32]
 Confidences = Callable[[Floats], NDArray[Any]]

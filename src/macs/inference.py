@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 RawPixels = Tensor | NDArray[np.uint8]  # N x H x W x 3, 0..255
 
 NEAR = 0.01  # of 1, since bf16 rounds
+GRADIENT_ROWS = 64  # images per pass: a gradient needs the activations of all layers at once
 ENOUGH = 8  # images whose outputs are not all probabilities by chance
 _warned: WeakSet[nn.Module] = WeakSet()  # networks whose softmax has been pointed out
 
@@ -185,3 +186,13 @@ def remembering(
         return Outputs(tensors["logits"], tensors.get("features"), to_float(torch.as_tensor(batch), device), net)
 
     return recall
+
+
+@contextmanager
+def tracked(pixels: Tensor) -> Iterator[Tensor]:
+    """A copy of the pixels by which outputs can be differentiated, even within torch's inference mode.
+
+    All images at once: in evaluation mode, outputs do not depend on other images.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        yield pixels.clone().requires_grad_()

@@ -22,7 +22,7 @@ from macs.detector.scored import Auto, Fitting, ScoredDetector
 from macs.inference import Outputs
 from macs.predictions import Predictions
 from macs.scores import Known, Score
-from macs.scores._fitting import negative_share
+from macs.scores._passes import negative_share
 
 AGREE = 0.02  # how far given logits may be from those of the head, as a share of their spread: float16 is nearer
 

@@ -27,9 +27,8 @@ from torch import Tensor, nn
 from macs import nets
 from macs.core.errors import MacsError
 from macs.data.preparation import DEFAULT
-from macs.inference import Outputs, outputs_of
+from macs.inference import GRADIENT_ROWS, Outputs, outputs_of, tracked
 from macs.scores import Known, Score, enough_held_out, score
-from macs.scores._gradients import ROWS, tracked
 from macs.scores.ash import Percentile, kept
 
 STEP = 0.5  # of normalised pixels
@@ -59,12 +58,12 @@ class AdaSCALE(Score):
         shifts = [
             shift(*moved_features(outputs.net, rows)[:2])
             for outputs in outputs_of(known.net, images, precision="float32", doing="fitting to")
-            for rows in outputs.pixels.split(ROWS)
+            for rows in outputs.pixels.split(GRADIENT_ROWS)
         ]
         return {"shifts": torch.cat(shifts).sort().values}
 
     def confidence(self, outputs: Outputs) -> Tensor:
-        return torch.cat([self._confidence(outputs.net, rows) for rows in outputs.pixels.split(ROWS)])
+        return torch.cat([self._confidence(outputs.net, rows) for rows in outputs.pixels.split(GRADIENT_ROWS)])
 
     def _confidence(self, net: nn.Module, pixels: Tensor) -> Tensor:
         features, moved, logits, head = moved_features(net, pixels)

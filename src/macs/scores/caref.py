@@ -19,7 +19,7 @@ from torch import Tensor
 
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
-from macs.scores._means import SMALLEST, means_of_answers
+from macs.scores._statistics import SMALLEST, means_of_answers
 
 
 @score("caref")

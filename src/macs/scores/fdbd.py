@@ -22,7 +22,7 @@ from torch import Tensor
 from macs.core.errors import MacsError
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
-from macs.scores._means import SMALLEST, mean_feature
+from macs.scores._statistics import SMALLEST, mean_feature
 
 
 @score("fdbd")

@@ -25,7 +25,7 @@ from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
-from macs.scores._banks import compared, drawn
+from macs.scores._statistics import compared, drawn
 
 ROUNDS = 10  # of k-means: the bank has to cover the features well, for which the best clusters are not needed
 ROWS = 4096  # points that are compared with all centres at a time

@@ -26,7 +26,7 @@ from torch.nn.functional import normalize
 from macs.core.console import warn
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
-from macs.scores._gaussians import Gaussians, fit_gaussians
+from macs.scores._statistics import Gaussians, fit_gaussians
 
 
 @score("mahalanobis")

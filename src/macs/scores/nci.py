@@ -24,7 +24,7 @@ from torch.nn.functional import normalize
 from macs.core.settings import Span
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
-from macs.scores._means import mean_feature
+from macs.scores._statistics import mean_feature
 
 
 @score("nci")

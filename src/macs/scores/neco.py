@@ -31,8 +31,8 @@ from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
-from macs.scores._means import SMALLEST
 from macs.scores._score import SIGNED
+from macs.scores._statistics import SMALLEST
 
 MOST = 100  # dimensions
 CONSTANT = 1e-7  # a smaller spread, relative to the mean, is the rounding of float32

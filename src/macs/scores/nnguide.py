@@ -25,7 +25,7 @@ from macs.core.console import warn
 from macs.core.settings import Span
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
-from macs.scores._banks import compared, drawn
+from macs.scores._statistics import compared, drawn
 
 SHARE = 0.01  # of the training images in the bank
 TIMES = 10  # as many as k, at least

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 from macs import nets
 from macs.core.settings import Span
-from macs.inference import Outputs
+from macs.inference import GRADIENT_ROWS, Outputs, tracked
 from macs.scores import Score, score
-from macs.scores._gradients import ROWS, tracked
 
 
 @score("odin")
@@ -34,7 +33,7 @@ class ODIN(Score):
     epsilon: Annotated[float, Span(0, 1)] = 0.0014
 
     def confidence(self, outputs: Outputs) -> Tensor:
-        return torch.cat([self._confidence(outputs.net, part) for part in outputs.pixels.split(ROWS)])
+        return torch.cat([self._confidence(outputs.net, part) for part in outputs.pixels.split(GRADIENT_ROWS)])
 
     def _confidence(self, net: nn.Module, pixels: Tensor) -> Tensor:
         moved = pixels + self.epsilon * self._slope(net, pixels).sign()

@@ -20,7 +20,7 @@ from torch import Tensor
 from macs.core.errors import MacsError
 from macs.inference import Outputs
 from macs.scores import Known, score
-from macs.scores._gaussians import Gaussians, fit_gaussians
+from macs.scores._statistics import Gaussians, fit_gaussians
 from macs.scores.mahalanobis import Mahalanobis
 
 

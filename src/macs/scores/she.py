@@ -20,7 +20,7 @@ from torch import Tensor
 
 from macs.inference import Outputs
 from macs.scores import Known, Score, score
-from macs.scores._means import means_of_answers
+from macs.scores._statistics import means_of_answers
 
 
 @score("she")

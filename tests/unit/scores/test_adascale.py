@@ -11,10 +11,9 @@ import macs
 from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.inference import Outputs
+from macs.inference import GRADIENT_ROWS, Outputs
 from macs.nets import Normalise
 from macs.scores import know
-from macs.scores._gradients import ROWS
 from macs.scores.adascale import AdaSCALE, AdaSCALEA, AdaSCALEL, scaling
 from tiny import noise, stripes
 
@@ -129,7 +128,7 @@ def test_held_out_images_may_come_from_the_training_images(net: nn.Module) -> No
 
 
 def test_batches_do_not_matter_and_nothing_is_left_behind(net: nn.Module) -> None:
-    images = pixels(ROWS + 6)
+    images = pixels(GRADIENT_ROWS + 6)
     score = with_shifts(AdaSCALEA(), [1.0, 2.0, 3.0])
     net.double()
     with torch.inference_mode():

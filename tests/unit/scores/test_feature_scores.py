@@ -31,7 +31,7 @@ from clustered_features import (
 from macs import scores
 from macs.core.errors import MacsError, MacsWarning
 from macs.inference import Outputs
-from macs.scores import _banks
+from macs.scores import _statistics
 from macs.scores.ash import ASH, ASHB, ASHP
 from macs.scores.dice import DICE
 from macs.scores.gen import GEN
@@ -138,7 +138,7 @@ def test_knn_agrees_with_scikit_learn(k: int) -> None:
 @pytest.mark.parametrize("score", [KNN(5), KNN(5, normalise=False), NNGuide(5)], ids=str)
 def test_a_bank_is_compared_with_few_features_at_a_time(score: scores.Score, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, fitted = confidences(score), score.fit(known(torch.float64))
-    monkeypatch.setattr(_banks, "PRODUCTS", 2 * len(fitted.vectors) + 1)
+    monkeypatch.setattr(_statistics, "PRODUCTS", 2 * len(fitted.vectors) + 1)
     parts: list[int] = []
     largest = Tensor.topk
 

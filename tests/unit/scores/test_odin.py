@@ -8,9 +8,8 @@ from torch import nn
 
 from macs import nets, scores
 from macs.core.errors import MacsError
-from macs.inference import Outputs
+from macs.inference import GRADIENT_ROWS, Outputs
 from macs.nets import Normalise
-from macs.scores._gradients import ROWS
 from macs.scores.odin import ODIN
 
 
@@ -71,7 +70,7 @@ def test_at_temperature_1_without_a_step_it_is_msp(net: nn.Module) -> None:
 
 
 def test_batches_do_not_matter_and_nothing_is_left_behind(net: nn.Module) -> None:
-    images = pixels(ROWS + 6)
+    images = pixels(GRADIENT_ROWS + 6)
     with torch.inference_mode():
         together = odin(ODIN(), net, images)
     alone = torch.cat([odin(ODIN(), net, image[None]) for image in images])

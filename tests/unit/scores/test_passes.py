@@ -12,7 +12,7 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import to_float
 from macs.scores import fit_all, know, last_layer
-from macs.scores._fitting import FEW
+from macs.scores._passes import FEW
 from tiny import noise, stripes
 
 

@@ -1,6 +1,7 @@
-"""From a network and ID images to fitted scores."""
+"""Passes over images: what a score is fitted to, and one prediction per image."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -16,7 +17,8 @@ from macs.data import ImageSet
 from macs.data.batches import to_float
 from macs.data.conversion import to_images
 from macs.inference import Outputs, outputs_of
-from macs.scores._score import Known, Score
+from macs.predictions import NO_CLASS, Predictions, joined
+from macs.scores._score import Known, Score, confidence_of
 from macs.scores.combined import MOST, held_out_of
 
 LIMIT = 10_000  # training images that scores are fitted to: a fifth of CIFAR's, and enough for every score here
@@ -224,3 +226,61 @@ def ready(score: Score, net: nn.Module, network: str = "") -> Score:
             f"{score!r} is fitted to another network or to other weights than this {nets.name_of(net)}; fit it again."
         )
     return score.to(device_of(net))
+
+
+def ask(
+    net: nn.Module, images: Any, score: str | Score, precision: str = "auto", progress: bool = False
+) -> Predictions:
+    """Return the predictions for a set, from one pass. A score that needs fitting must be fitted already.
+
+    `images` is an ImageSet, or has any other form of macs.data.conversion: arrays, tensors, PIL images, a DataLoader.
+    """
+    from macs.scores import get  # which imports this file
+
+    answers, left_out = ask_all(net, images, {"": get(score)}, precision, progress)
+    if left_out:
+        raise MacsError(left_out[""])
+    return answers[""]
+
+
+def ask_all(
+    net: nn.Module, images: Any, scores: Mapping[str, Score], precision: str = "auto", progress: bool = False
+) -> tuple[dict[str, Predictions], dict[str, str]]:
+    """The predictions of all scores, from one pass over a set; scores that fail are left out, with the reason."""
+    images = to_images(images, "images", nets.preparation_of(net), labelled=False)
+    network = nets.weights_hash(net) if any(score.bound_to for score in scores.values()) else ""
+    parts: dict[str, list[Predictions]] = {name: [] for name in scores}
+    answers: dict[str, Predictions] = {}
+    left_out: dict[str, str] = {}
+
+    @contextmanager
+    def attempt(name: str) -> Iterator[None]:
+        try:
+            yield
+        except MacsError as error:
+            left_out[name] = str(error)
+
+    def remaining() -> list[str]:
+        return [name for name in scores if name not in left_out]
+
+    for name in remaining():
+        with attempt(name):
+            ready(scores[name], net, network)
+    features = any(scores[name].reads == "features" for name in remaining())
+    for outputs in outputs_of(net, images, features=features, precision=precision, progress=progress):
+        for name in remaining():
+            with attempt(name):
+                parts[name].append(answer(scores[name], outputs))
+    for name in remaining():
+        with attempt(name):
+            answers[name] = joined(parts[name]).checked(images.name)
+    return answers, left_out
+
+
+def answer(score: Score, outputs: Outputs) -> Predictions:
+    """Return the predictions of a score for a batch."""
+    confidences = confidence_of(score, outputs).detach()
+    on_cpu = confidences.to("cpu", torch.promote_types(confidences.dtype, torch.float32))
+    if not outputs.logits.shape[1]:  # features of a model that is no classifier
+        return Predictions(np.full(len(outputs), NO_CLASS), on_cpu.numpy())
+    return Predictions(outputs.logits.argmax(dim=1).cpu().numpy(), on_cpu.numpy())
