@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from macs.core import lazily
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
+from macs.nets._building import LibraryNet, NoShapes, available, build, fitting_torchvision, net, usual_preparation
 from macs.nets._checkpoints import class_names, fill, load, load_weights, misfit, recorded_preparation, save
-from macs.nets._library import LibraryNet, NoShapes, fitting_torchvision
-from macs.nets._names import available, build, net, usual_preparation
 from macs.nets._network import (
     Net,
+    Normalise,
     ReluDropout,
     features_of,
     is_ours,
@@ -34,7 +34,6 @@ from macs.nets._network import (
     set_geometry,
     through_head,
 )
-from macs.nets._normalise import Normalise
 from macs.nets._weights import Origin, identity, origin_of, remember_origin, weights_hash
 
 if TYPE_CHECKING:

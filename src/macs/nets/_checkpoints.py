@@ -33,10 +33,8 @@ from macs.core.files import (
 )
 from macs.core.settings import from_dict
 from macs.data.preparation import NORMALISATIONS, Normalisation, Preparation
-from macs.nets._library import PRETRAINED, LibraryNet, State
-from macs.nets._names import build, library_of
-from macs.nets._network import Net, is_ours, name_of, preparation_of, require_net
-from macs.nets._normalise import USUAL
+from macs.nets._building import PRETRAINED, LibraryNet, State, build, library_of
+from macs.nets._network import USUAL, Net, is_ours, name_of, preparation_of, require_net
 from macs.nets._weights import remember_origin
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,7 @@ from torch.nn.functional import normalize
 from macs.core.errors import MacsError
 from macs.data.preparation import Preparation
 from macs.nets import net
-from macs.nets._library import PRETRAINED, LibraryNet, State, building, downloading, library
-from macs.nets._names import build, library_of
+from macs.nets._building import PRETRAINED, LibraryNet, State, build, building, downloading, library, library_of
 from macs.nets._weights import remember_origin
 from macs.nets.from_transformers import UNUSED, preparation_in, quiet
 

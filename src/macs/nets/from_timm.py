@@ -12,7 +12,7 @@ from macs.core.console import warn
 from macs.core.registry import unknown
 from macs.data.preparation import Preparation
 from macs.nets import net
-from macs.nets._library import LibraryNet, State, building, downloading, library, no_such_model, usable_preparation
+from macs.nets._building import LibraryNet, State, building, downloading, library, no_such_model, usable_preparation
 
 
 @net("timm")

@@ -9,7 +9,7 @@ from macs.core.errors import MacsError
 from macs.core.registry import unknown
 from macs.data.preparation import Preparation
 from macs.nets import net
-from macs.nets._library import (
+from macs.nets._building import (
     LibraryNet,
     State,
     building,

@@ -17,7 +17,7 @@ from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.data.preparation import Preparation
 from macs.nets import net
-from macs.nets._library import (
+from macs.nets._building import (
     LibraryNet,
     State,
     building,

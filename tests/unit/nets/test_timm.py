@@ -164,7 +164,7 @@ def test_images_of_a_size_that_a_transformer_cannot_take_are_refused() -> None:
 
 
 def test_a_missing_and_a_broken_library_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("macs.nets._library.find_spec", lambda _: None)
+    monkeypatch.setattr("macs.nets._building.find_spec", lambda _: None)
     with pytest.raises(MacsError, match=r"need timm: pip install 'macs-ood\[timm\]'\.$"):
         nets.build(SMALL, CLASSES)
 
@@ -178,7 +178,7 @@ def test_a_missing_and_a_broken_library_say_so(monkeypatch: pytest.MonkeyPatch) 
                 nets.build(SMALL, CLASSES)
         return str(caught.value)
 
-    monkeypatch.setattr("macs.nets._library.find_spec", lambda _: True)
+    monkeypatch.setattr("macs.nets._building.find_spec", lambda _: True)
     assert broken("no such symbol").endswith(f"(does it fit torch {torch.__version__}?): RuntimeError: no such symbol.")
     unfit = broken("operator torchvision::nms does not exist")
     assert f"torchvision does not load its operators beside torch {torch.__version__}, so timm cannot be used" in unfit
