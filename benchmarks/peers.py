@@ -7,7 +7,7 @@ import torch
 
 from bench import interleaved, report, seconds, standing
 from cpu_torchvision import make_importable
-from macs.data.prefetch import BATCH
+from macs.data.batches import BATCH
 from macs.metrics import ood_metrics
 from released import without_our_layers
 from scoring import answer_rates, network, normalised, ours

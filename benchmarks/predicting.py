@@ -24,7 +24,7 @@ from bench import interleaved, report, seconds
 from exported import images
 from macs import nets
 from macs.data import ImageSet
-from macs.data.prefetch import BATCH
+from macs.data.batches import BATCH
 from macs.data.preparation import Preparation, open_rgb
 from macs.detector import Detector
 from macs.detector.base import ImageDetector, decoded

@@ -245,7 +245,7 @@ def predictions(folder: Path) -> tuple[float, float]:
     judge = Runtime(detector, threads=1)
 
     def local() -> None:
-        macs.data.prefetch.set_workers(1)
+        macs.data.batches.set_workers(1)
         for _ in judge.predict_files(files):
             pass
 

@@ -11,7 +11,7 @@ import macs
 from bench import WRN_40_2, answer, interleaved, multiply_rate, report, seconds, standing
 from macs import nets
 from macs.data import ImageSet
-from macs.data.prefetch import BATCH
+from macs.data.batches import BATCH
 from macs.inference import inference
 from released import MEAN, STD, PilImages, evaluate, without_our_layers
 

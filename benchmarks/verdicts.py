@@ -17,7 +17,7 @@ import numpy as np
 from macs import data, nets
 from macs.core.cache import keeping
 from macs.data import ImageSet
-from macs.data.prefetch import batches_of
+from macs.data.batches import batches_of
 from macs.detector import Detector, Verdicts
 from macs.detector.runtime import OUTPUTS, Runtime
 from macs.detector.score_selection import candidate_names

@@ -36,7 +36,7 @@ TARGETS = {  # files in src/macs, and the tests that should notice a change of t
     "calibration": ("detector/calibration.py", "tests/unit/detector/test_calibration.py"),
     "methods": ("methods/*.py", "tests/unit/methods"),
     "scores": ("scores/*.py", "tests/unit/scores"),
-    "batches": ("data/batches.py", "tests/unit/data/test_batches.py"),
+    "batches": ("training/training_batches.py", "tests/unit/training/test_training_batches.py"),
 }
 SLOW = (  # tests, or those that start another process, which would import the file without the change
     "random_cases_equal",

@@ -21,8 +21,7 @@ from macs.core.console import timed, warn
 from macs.core.devices import arithmetic_of, channels_last, device_of, explained, use_bf16
 from macs.core.errors import MacsError
 from macs.data import ImageSet
-from macs.data.batches import to_float
-from macs.data.prefetch import batches_of
+from macs.data.batches import batches_of, to_float
 
 log = logging.getLogger(__name__)
 RawPixels = Tensor | NDArray[np.uint8]  # N x H x W x 3, 0..255

@@ -16,7 +16,7 @@ from dots import Dots
 from macs import methods, nets
 from macs.core.cache import FOLDER, keeping
 from macs.core.errors import MacsError
-from macs.data.prefetch import batches_of
+from macs.data.batches import batches_of
 from macs.inference import Outputs, inference, normalising_layer, outputs_of
 from macs.training.checks import check_compatibility
 from short_training import SHORT

@@ -105,7 +105,7 @@ class Hardware:
 
     def prepare(self) -> None:
         """Apply the options that do not need torch."""
-        from macs.data.prefetch import set_workers
+        from macs.data.batches import set_workers
 
         set_workers(self.workers)
         if self.threads is not None:

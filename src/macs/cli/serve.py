@@ -66,7 +66,7 @@ def serve(
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise MacsError(f"Serving needs {' and '.join(missing)}; pip install 'macs-ood[serve]'.")
-    from macs.data.prefetch import set_workers
+    from macs.data.batches import set_workers
     from macs.detector.hub import ONNX, PYTORCH, local_file
     from macs.serve.app import create_app
     from macs.serve.logs import write_log

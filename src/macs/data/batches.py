@@ -1,104 +1,96 @@
-"""Image sets -> batches of tensors. The seed, the epoch and the step alone decide every draw and every crop.
+"""One pass over an image set in batches; reading and decoding in threads, ahead of use. Needs no torch to import."""
 
-A background thread prepares the next batches while the network works on this one.
-"""
+from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import get_args
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from macs.core.errors import MacsError
-from macs.core.registry import unknown
-from macs.data.imageset import ImageSet
-from macs.data.prefetch import AHEAD, map_ahead
-from macs.data.transforms import ALL, Augment, augmented
+from macs.core.console import track
+from macs.core.settings import Span, typed
 
-Positions = NDArray[np.int64]
-# One random stream per purpose, so that no two share their numbers.
-ORDER, DRAW, CROP_IN, CROP_OUT, POOL, MIX = range(6)
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
+    from macs.data.imageset import ImageSet  # which imports this file
 
-@dataclass(frozen=True)
-class RawBatch:
-    images: Tensor  # uint8, n x H x W x 3, augmented
-    labels: Tensor  # int64, one per image of the whole batch
-    outliers: Tensor  # uint8, m x H x W x 3, augmented; m is 0 without outliers
-    outlier_count: int  # in the whole batch
+S = TypeVar("S")
+T = TypeVar("T")
 
 
-def steps_per_epoch(images: int, batch_in: int, epoch_size: int = 0) -> int:
-    """Full batches in an epoch of `epoch_size` images (0: all); a set that is smaller than a batch makes one batch."""
-    return max(1, min(epoch_size or images, images) // batch_in)
+@dataclass
+class Decoders:
+    """The number of threads that decode pictures, for the whole process.
 
-
-def training_batches(
-    train: ImageSet,
-    outliers: ImageSet | None,
-    batch_in: int,
-    batch_out: int,
-    *,
-    epoch_size: int = 0,
-    seed: int = 0,
-    epoch: int = 0,
-    balance: bool = False,
-    augment: Augment = "auto",
-    jitter: float = 0.0,
-    part: slice = ALL,
-) -> Iterator[RawBatch]:
-    """One epoch of batches, or a part of each batch: the same images and crops as in the whole batch."""
-    if augment not in get_args(Augment):
-        raise unknown("augmentation", augment, list(get_args(Augment)))
-    labels = labels_of(train)
-    drawn = draws(train, outliers, batch_in, batch_out, epoch_size=epoch_size, seed=seed, epoch=epoch, balance=balance)
-
-    def batch(step: int) -> RawBatch:
-        index, index_out = drawn[step]
-        images = augmented(train, index, augment, generator(seed, epoch, CROP_IN, step), jitter, part)
-        extra = np.empty((0, *train.pixels.shape[1:]), train.pixels[:0].dtype)
-        if outliers is not None:
-            extra = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step), jitter, part)
-        return RawBatch(
-            torch.from_numpy(images), torch.from_numpy(labels[index]), torch.from_numpy(extra), len(index_out)
-        )
-
-    return map_ahead(batch, range(len(drawn)), threads=1, ahead=AHEAD)
-
-
-def draws(
-    train: ImageSet,
-    outliers: ImageSet | None,
-    batch_in: int,
-    batch_out: int,
-    *,
-    epoch_size: int = 0,
-    seed: int = 0,
-    epoch: int = 0,
-    balance: bool = False,
-) -> list[tuple[Positions, Positions]]:
-    """The positions of the ID images and of the outliers in each step of an epoch.
-
-    Each ID image comes at most once; with `balance`, each class comes equally often instead. Outliers are drawn afresh.
+    Pillow releases the GIL while it decodes and resizes, so processes would be no faster (docs/performance.md).
     """
-    steps = steps_per_epoch(len(train), batch_in, epoch_size)
-    count = min(epoch_size or len(train), len(train), steps * batch_in)
-    random = generator(seed, epoch, ORDER)
-    order = balanced(labels_of(train), count, random) if balance else random.permutation(len(train))[:count]
-    order_out = np.empty(0, np.int64)
-    if outliers is not None:
-        order_out = draw(len(outliers), steps * batch_out, generator(seed, epoch, DRAW))
-    return [(order[step * batch_in :][:batch_in], order_out[step * batch_out :][:batch_out]) for step in range(steps)]
+
+    workers: int = min(8, os.cpu_count() or 1)
 
 
-def labels_of(train: ImageSet) -> NDArray[np.int64]:
-    """Return the labels of training images; raise if there are none."""
-    if train.labels is None:
-        raise MacsError(f"{train.name} has no labels, so a classifier cannot learn from it; give labelled images.")
-    return train.labels
+DECODERS = Decoders()
+
+
+def set_workers(count: int | None) -> None:
+    """Decode pictures in this many threads from now on; None: one per core, at most 8. The pixels stay the same."""
+    DECODERS.workers = Decoders.workers if count is None else typed("workers", count, Annotated[int, Span(1, 256)])
+
+
+def map_ahead(function: Callable[[S], T], items: Iterable[S], threads: int, ahead: int) -> Iterator[T]:
+    """map(function, items) in threads, in order, with up to `ahead` results computed in advance.
+
+    An exception in a thread is raised here, in its turn. Closing the iterator ends the threads. Every call has its own
+    pool: threads that are kept from one call to the next would not survive a fork.
+    """
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="ahead")
+    pending: deque[Future[T]] = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def in_threads(function: Callable[[S], object], items: Iterable[S]) -> None:
+    """Call function(item) for each item, in the threads that decode pictures."""
+    with ThreadPoolExecutor(DECODERS.workers, thread_name_prefix="ahead") as pool:
+        for _ in pool.map(function, items):  # raises what a call has raised
+            pass
+
+
+AHEAD = 2  # batches read in advance
+BATCH = 256  # images, if they are small
+PIXELS = 2**21  # in a batch of larger ones: a network's activations at 224 x 224 take about 50 times the memory at 32
+
+
+def batch_at(size: int) -> int:
+    """Images of size x size pixels in a batch: 256 up to 90 pixels, 41 at 224."""
+    return max(1, min(BATCH, PIXELS // size**2))
+
+
+def batches_of(
+    images: ImageSet, batch: int | None = None, *, doing: str = "scoring", progress: bool = False
+) -> Iterator[NDArray[np.uint8]]:
+    """All images, N x H x W x 3, with progress that says what is done to them; the last batch may be short."""
+    count = batch or (batch_at(images.size) if len(images.input_shape) == 3 else BATCH)
+
+    def read(step: int) -> NDArray[np.uint8]:
+        # A copy, since a slice of a memory-mapped file is read-only and still on disk.
+        return np.array(images.pixels[step * count : (step + 1) * count])
+
+    steps = range(-(-len(images) // count))
+    return track(map_ahead(read, steps, threads=1, ahead=AHEAD), len(images), f"{doing} {images.name}", progress)
 
 
 def to_float(batch: Tensor, device: torch.device | str = "cpu") -> Tensor:
@@ -109,23 +101,3 @@ def to_float(batch: Tensor, device: torch.device | str = "cpu") -> Tensor:
     if batch.is_floating_point():
         return batch.to(device, non_blocking=True)
     return batch.to(device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
-
-
-def generator(*key: int) -> np.random.Generator:
-    return np.random.default_rng(key)
-
-
-def balanced(labels: NDArray[np.int64], wanted: int, random: np.random.Generator) -> Positions:
-    """Positions in random order, equally many per class; if that is impossible, random classes have one more."""
-    classes = np.unique(labels)
-    shares = np.full(len(classes), wanted // len(classes))
-    shares[random.permutation(len(classes))[: wanted % len(classes)]] += 1
-    members = (np.flatnonzero(labels == label) for label in classes)
-    drawn = [own[draw(len(own), share, random)] for own, share in zip(members, shares, strict=True)]
-    return random.permutation(np.concatenate(drawn))
-
-
-def draw(available: int, wanted: int, random: np.random.Generator) -> Positions:
-    """Positions drawn without replacement; once all have been drawn, they are shuffled and drawn again."""
-    rounds = -(-wanted // available)
-    return np.concatenate([random.permutation(available) for _ in range(max(1, rounds))])[:wanted]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from macs.core.console import warn
 from macs.core.errors import MacsError
 from macs.core.registry import unknown
-from macs.data.prefetch import DECODERS, map_ahead
+from macs.data.batches import DECODERS, map_ahead
 from macs.data.preparation import Preparation, open_rgb
 
 if TYPE_CHECKING:  # Pillow is loaded by the first image, not by `import macs`

@@ -11,10 +11,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from macs.data.batches import in_threads
 from macs.data.featureset import FeatureSet
 from macs.data.imageset import ImageSet
 from macs.data.pixels import Pixels, picture
-from macs.data.prefetch import in_threads
 from macs.data.preparation import Preparation
 
 Augment = Literal["auto", "crop-flip", "crop", "resized-crop", "none"]

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from macs.core.console import timed
 from macs.core.errors import MacsError
+from macs.data.batches import DECODERS, batch_at, batches_of, map_ahead
 from macs.data.compatibility import same_classes, warn_of_guessing
 from macs.data.conversion import is_loader, loaded_sets, require_order, to_images, to_sets
 from macs.data.image_files import in_batches
 from macs.data.imageset import ImageSet
-from macs.data.prefetch import DECODERS, batch_at, batches_of, map_ahead
 from macs.data.preparation import Preparation
 from macs.detector.judging import BaseDetector, check_promise
 from macs.detector.paths import Item, find_images

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from macs.core.errors import MacsError
 from macs.core.files import write_atomically
 from macs.data import ImageSet
+from macs.data.batches import batches_of
 from macs.data.compatibility import same_classes, warn_of_guessing
-from macs.data.prefetch import batches_of
 from macs.detector._detector import Detector
 from macs.detector.calibration import Calibration, calibrate
 from macs.detector.export import SCORE, describe, quiet, sealed, strip, to_onnx

@@ -142,7 +142,7 @@ def files_in(out: str) -> set[str]:
 
 def judge_chunk(chunk: Chunk, content: bytes, job: Job, done: bool) -> tuple[int, int, int]:
     """In a worker: judge the images of a chunk and write its file; returns how many rows, OOD and failures it has."""
-    from macs.data.prefetch import set_workers
+    from macs.data.batches import set_workers
     from macs.detector.formats import formats
     from macs.detector.paths import find_images, listed_images
 

@@ -12,12 +12,12 @@ import numpy as np
 from macs.core.console import tell
 from macs.core.errors import MacsWarning
 from macs.data import ImageSet
-from macs.data.batches import steps_per_epoch
 from macs.data.catalog import catalog
 from macs.research.paper_grid import Only, PaperTraining, trainings
 from macs.research.paper_runs import Bench, Setup, benches
 from macs.research.publication import ResultTable, plain
 from macs.training.recipe import Recipe
+from macs.training.training_batches import steps_per_epoch
 
 SLOWER = {"divoe": 1.8}  # five more passes of half the outliers; other methods cost nearly what OE costs
 SCORING = 3.0  # images scored in the time that training takes for one

@@ -18,7 +18,7 @@ from macs.core import __version__
 from macs.core.errors import MacsError
 from macs.core.files import input_file
 from macs.core.interpreter import python
-from macs.data.prefetch import batch_at
+from macs.data.batches import batch_at
 from macs.detector.calibration import images_needed, rank, share_to_keep
 from macs.detector.rows import BATCH, Columns
 from macs.detector.runtime import FeatureRuntime, Runtime, open_onnx, run

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
-from macs.data.prefetch import DECODERS
+from macs.data.batches import DECODERS
 from macs.data.preparation import Undecodable
 from macs.predictions import Predictions
 from macs.serve.loaded_detector import LoadedDetector

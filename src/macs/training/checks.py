@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -18,7 +19,7 @@ from macs.core.devices import device_of
 from macs.core.errors import MacsError
 from macs.core.settings import unusual
 from macs.data import FeatureSet, ImageSet
-from macs.data.batches import labels_of, to_float
+from macs.data.batches import to_float
 from macs.data.compatibility import same_classes
 from macs.data.imageset import require_images
 from macs.data.spec import same_pixels
@@ -251,3 +252,10 @@ def validation_on(
             sizes = f"{train.name} is {train.size} pixels wide and {held_out.name} {held_out.size}"
             raise MacsError(f"Training and validation images must have one size, but {sizes}; load both at the same.")
     return Validation(images, outliers)
+
+
+def labels_of(train: ImageSet) -> NDArray[np.int64]:
+    """Return the labels of training images; raise if there are none."""
+    if train.labels is None:
+        raise MacsError(f"{train.name} has no labels, so a classifier cannot learn from it; give labelled images.")
+    return train.labels

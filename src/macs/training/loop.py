@@ -19,7 +19,6 @@ from macs.core.devices import channels_last
 from macs.core.errors import MacsError
 from macs.core.files import user_path
 from macs.data import ImageSet
-from macs.data.batches import steps_per_epoch
 from macs.data.compatibility import warn_of_guessing
 from macs.methods import Method
 from macs.training.checkpointing import Checkpointer
@@ -31,7 +30,7 @@ from macs.training.recipe import AUTO, AUTO_RECIPE, FROM_LIBRARY, PRETRAINING, R
 from macs.training.runs import Epoch, RunFolder
 from macs.training.sources import NOTHING, Held, Training, load_training
 from macs.training.spec import RANDOM, TrainingSpec
-from macs.training.training_batches import batches_of
+from macs.training.training_batches import batches_of, steps_per_epoch
 
 READ_EVERY = 10  # steps between reads of the loss, each of which makes a GPU wait
 OnEpoch = Callable[[Epoch, nn.Module], object]

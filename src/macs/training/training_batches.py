@@ -8,37 +8,126 @@ and MicroBatched accumulates a batch from several parts.
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from macs import nets, scores
 from macs.core.devices import device_of
 from macs.core.processes import ALONE, Processes
+from macs.core.registry import unknown
 from macs.data import ImageSet
-from macs.data.batches import (
-    MIX,
-    POOL,
-    Positions,
-    draw,
-    draws,
-    generator,
-    labels_of,
-    steps_per_epoch,
-    to_float,
-    training_batches,
-)
-from macs.data.transforms import Augment
+from macs.data.batches import AHEAD, map_ahead, to_float
+from macs.data.transforms import ALL, Augment, augmented
 from macs.inference import outputs_of
 from macs.methods import Batch, Method
+from macs.training.checks import labels_of
 from macs.training.optimisation import last_layer
 from macs.training.recipe import BACKBONE, Recipe
 from macs.training.sources import Training
+
+Positions = NDArray[np.int64]
+# One random stream per purpose, so that no two share their numbers.
+ORDER, DRAW, CROP_IN, CROP_OUT, POOL, MIX = range(6)
+
+
+@dataclass(frozen=True)
+class RawBatch:
+    images: Tensor  # uint8, n x H x W x 3, augmented
+    labels: Tensor  # int64, one per image of the whole batch
+    outliers: Tensor  # uint8, m x H x W x 3, augmented; m is 0 without outliers
+    outlier_count: int  # in the whole batch
+
+
+def steps_per_epoch(images: int, batch_in: int, epoch_size: int = 0) -> int:
+    """Full batches in an epoch of `epoch_size` images (0: all); a set that is smaller than a batch makes one batch."""
+    return max(1, min(epoch_size or images, images) // batch_in)
+
+
+def training_batches(
+    train: ImageSet,
+    outliers: ImageSet | None,
+    batch_in: int,
+    batch_out: int,
+    *,
+    epoch_size: int = 0,
+    seed: int = 0,
+    epoch: int = 0,
+    balance: bool = False,
+    augment: Augment = "auto",
+    jitter: float = 0.0,
+    part: slice = ALL,
+) -> Iterator[RawBatch]:
+    """One epoch of batches, or a part of each batch: the same images and crops as in the whole batch."""
+    if augment not in get_args(Augment):
+        raise unknown("augmentation", augment, list(get_args(Augment)))
+    labels = labels_of(train)
+    drawn = draws(train, outliers, batch_in, batch_out, epoch_size=epoch_size, seed=seed, epoch=epoch, balance=balance)
+
+    def batch(step: int) -> RawBatch:
+        index, index_out = drawn[step]
+        images = augmented(train, index, augment, generator(seed, epoch, CROP_IN, step), jitter, part)
+        extra = np.empty((0, *train.pixels.shape[1:]), train.pixels[:0].dtype)
+        if outliers is not None:
+            extra = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step), jitter, part)
+        return RawBatch(
+            torch.from_numpy(images), torch.from_numpy(labels[index]), torch.from_numpy(extra), len(index_out)
+        )
+
+    return map_ahead(batch, range(len(drawn)), threads=1, ahead=AHEAD)
+
+
+def draws(
+    train: ImageSet,
+    outliers: ImageSet | None,
+    batch_in: int,
+    batch_out: int,
+    *,
+    epoch_size: int = 0,
+    seed: int = 0,
+    epoch: int = 0,
+    balance: bool = False,
+) -> list[tuple[Positions, Positions]]:
+    """The positions of the ID images and of the outliers in each step of an epoch.
+
+    Each ID image comes at most once; with `balance`, each class comes equally often instead. Outliers are drawn afresh.
+    """
+    steps = steps_per_epoch(len(train), batch_in, epoch_size)
+    count = min(epoch_size or len(train), len(train), steps * batch_in)
+    random = generator(seed, epoch, ORDER)
+    order = balanced(labels_of(train), count, random) if balance else random.permutation(len(train))[:count]
+    order_out = np.empty(0, np.int64)
+    if outliers is not None:
+        order_out = draw(len(outliers), steps * batch_out, generator(seed, epoch, DRAW))
+    return [(order[step * batch_in :][:batch_in], order_out[step * batch_out :][:batch_out]) for step in range(steps)]
+
+
+def generator(*key: int) -> np.random.Generator:
+    return np.random.default_rng(key)
+
+
+def balanced(labels: NDArray[np.int64], wanted: int, random: np.random.Generator) -> Positions:
+    """Positions in random order, equally many per class; if that is impossible, random classes have one more."""
+    classes = np.unique(labels)
+    shares = np.full(len(classes), wanted // len(classes))
+    shares[random.permutation(len(classes))[: wanted % len(classes)]] += 1
+    members = (np.flatnonzero(labels == label) for label in classes)
+    drawn = [own[draw(len(own), share, random)] for own, share in zip(members, shares, strict=True)]
+    return random.permutation(np.concatenate(drawn))
+
+
+def draw(available: int, wanted: int, random: np.random.Generator) -> Positions:
+    """Positions drawn without replacement; once all have been drawn, they are shuffled and drawn again."""
+    rounds = -(-wanted // available)
+    return np.concatenate([random.permutation(available) for _ in range(max(1, rounds))])[:wanted]
+
 
 log = logging.getLogger(__name__)
 POOL_SIZE = 4  # outliers in the pool of `outliers_of` for each one that an epoch takes

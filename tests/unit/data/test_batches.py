@@ -1,194 +1,117 @@
-"""Batches: what they hold, in which order, and the thread that prepares them."""
+"""Batches of a set, and map_ahead: in order, as far ahead as was said and no further, and no thread is left behind."""
 
+import os
 import threading
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from macs.core.errors import MacsError
-from macs.data import ImageSet
-from macs.data.batches import (
-    RawBatch,
-    draw,
-    draws,
-    steps_per_epoch,
-    to_float,
-    training_batches,
-)
-from macs.data.prefetch import batch_at, batches_of
+from macs.data import ImageSet, set_workers
+from macs.data.batches import DECODERS, batch_at, batches_of, in_threads, map_ahead, to_float
 from official import images
 
 
-def numbered(count: int, size: int = 8, mirror: bool = True, labelled: bool = True) -> ImageSet:
-    """Image i has i as its label and, in two bytes, in every pixel."""
-    number = np.arange(count)
-    pixels = np.stack([number % 256, number // 256, np.full(count, 255)], axis=-1).astype(np.uint8)
-    pixels = np.broadcast_to(pixels[:, None, None], (count, size, size, 3)).copy()
-    classes = tuple(map(str, range(count)))
-    return ImageSet("numbered", pixels, number if labelled else None, classes if labelled else (), mirror)
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
 
 
-def numbers(batch: Tensor) -> list[int]:
-    return (batch[:, 0, 0, 0].long() + 256 * batch[:, 0, 0, 1].long()).tolist()
+@pytest.mark.parametrize(("count", "ahead"), [(1, 2), (4, 16), (8, 1)])
+def test_results_come_in_order_and_stay_so_many_ahead(count: int, ahead: int) -> None:
+    taken = 0
+
+    def source() -> Iterator[int]:
+        nonlocal taken
+        for i in range(10 * ahead):
+            taken += 1
+            yield i
+
+    def slow(i: int) -> int:
+        time.sleep(0.002 * (i % 3))  # so that a later one is ready before an earlier one
+        return i * i
+
+    results = map_ahead(slow, source(), count, ahead)
+    for i in range(3 * ahead):
+        assert next(results) == i * i
+        assert taken == i + 1 + ahead
+        assert len(threads()) <= count
+    assert list(results) == [i * i for i in range(3 * ahead, 10 * ahead)]
+    assert not threads()
 
 
-def labels(batches: Iterable[RawBatch]) -> list[int]:
-    return [label for batch in batches for label in batch.labels.tolist()]
+def test_results_are_made_while_the_one_before_is_used() -> None:
+    made = []
+    seen = []
+
+    def make(number: int) -> int:
+        made.append(number)
+        return number
+
+    for number in map_ahead(make, range(6), threads=1, ahead=2):
+        seen.append(number)
+        deadline = time.monotonic() + 5
+        while len(made) < min(6, number + 3) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.005)
+        assert made == list(range(min(6, number + 3)))
+    assert seen == list(range(6)) and not threads()
+    assert list(map_ahead(str, [], 1, 2)) == [] and list(map_ahead(str, [0], 1, 2)) == ["0"]
 
 
-def epoch(
-    train: ImageSet, outliers: ImageSet | None = None, batch_in: int = 4, batch_out: int = 0, **options: Any
-) -> list[RawBatch]:
-    return list(training_batches(train, outliers, batch_in, batch_out, **{"augment": "none", **options}))
+def test_an_exception_in_a_thread_reaches_the_caller_at_its_place() -> None:
+    def make(number: int) -> int:
+        if number == 3:
+            raise MacsError("the fourth image is broken")
+        return number
+
+    seen: list[int] = []
+    with pytest.raises(MacsError, match="the fourth image is broken"):
+        seen.extend(map_ahead(make, range(10), threads=2, ahead=4))
+    assert seen == [0, 1, 2] and not threads()
 
 
-def test_an_epoch_is_a_permutation_that_the_seed_and_the_epoch_decide() -> None:
-    orders = {}
-    for seed in (0, 1):
-        for number in (0, 1):
-            batches = epoch(numbered(20), seed=seed, epoch=number)
-            assert [len(batch.images) for batch in batches] == [4] * 5
-            for batch in batches:
-                assert numbers(batch.images) == batch.labels.tolist()
-            orders[seed, number] = labels(batches)
-            assert sorted(orders[seed, number]) == list(range(20))
-    assert len({tuple(order) for order in orders.values()}) == 4
+def test_closing_early_ends_the_threads() -> None:
+    results = map_ahead(str, range(1000), threads=3, ahead=8)
+    next(results)
+    assert threads()
+    assert isinstance(results, Generator)
+    results.close()
+    assert not threads()
 
 
-@pytest.mark.parametrize(
-    ("count", "batch_in", "epoch_size", "lengths"),
-    [
-        (20, 4, 0, [4] * 5),
-        (22, 4, 0, [4] * 5),  # the short batch at the end is left out
-        (3, 4, 0, [3]),  # unless it is the only one
-        (20, 4, 9, [4, 4]),
-        (20, 8, 5, [5]),
-        (20, 4, 100, [4] * 5),
-    ],
-)
-def test_steps_and_lengths(count: int, batch_in: int, epoch_size: int, lengths: list[int]) -> None:
-    train = numbered(count)
-    batches = epoch(train, batch_in=batch_in, epoch_size=epoch_size)
-    assert [len(batch.images) for batch in batches] == [len(batch.labels) for batch in batches] == lengths
-    assert steps_per_epoch(len(train), batch_in, epoch_size) == len(lengths)
-    assert epoch_size or steps_per_epoch(len(train), batch_in) == len(lengths)
-    seen = labels(batches)
-    assert len(set(seen)) == len(seen)
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_number_of_workers_is_the_number_of_threads(count: int) -> None:
+    """Every call waits until all threads have one; a thread more or less would break the barrier."""
+    together = threading.Barrier(count)
+    set_workers(count)
+    try:
+        in_threads(lambda _: together.wait(timeout=20), range(4 * count))
+        assert not threads()
+    finally:
+        set_workers(None)
+    assert DECODERS.workers == min(8, os.cpu_count() or 1)
 
 
-def test_a_short_epoch_sees_other_images_in_the_next_one() -> None:
-    first, second = (epoch(numbered(100), epoch_size=8, epoch=number) for number in (0, 1))
-    assert set(labels(first)) != set(labels(second))
+def test_what_a_thread_raises_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        in_threads(lambda number: 1 // number, [2, 1, 0, 1])
 
 
-def uneven(*counts: int) -> ImageSet:
-    """So many images of each class, numbered; a class may have none."""
-    train = numbered(sum(counts))
-    return ImageSet("uneven", train.pixels, np.repeat(np.arange(len(counts)), counts), tuple(map(str, counts)))
+@pytest.mark.parametrize("count", [0, -1, 257, 2.5, "two", 10**30])
+def test_a_wrong_number_of_workers_is_refused(count: Any) -> None:
+    with pytest.raises(MacsError, match="^workers must be"):
+        set_workers(count)
 
 
-@pytest.mark.parametrize(
-    ("counts", "batch_in", "epoch_size", "drawn"),
-    [
-        ((90, 9, 1), 10, 0, [33, 33, 34]),
-        ((90, 9, 1), 10, 60, [20, 20, 20]),
-        ((5, 0, 1), 4, 0, [2, 2]),  # a class without images is no class here
-        ((2, 1), 8, 0, [1, 2]),  # fewer images than a batch
-        ((30, 2), 8, 6, [3, 3]),
-    ],
-)
-def test_balanced_epochs_draw_every_class_equally_often(
-    counts: tuple[int, ...], batch_in: int, epoch_size: int, drawn: list[int]
-) -> None:
-    train = uneven(*counts)
-    orders = []
-    for key in ((0, 0), (0, 0), (0, 1), (1, 0)):
-        batches = epoch(train, batch_in=batch_in, epoch_size=epoch_size, seed=key[0], epoch=key[1], balance=True)
-        assert len(batches) == steps_per_epoch(len(train), batch_in, epoch_size)
-        found = np.array([number for batch in batches for number in numbers(batch.images)])
-        assert labels(batches) == train.labels[found].tolist()
-        assert sorted(np.unique(labels(batches), return_counts=True)[1]) == drawn
-        for each in np.unique(train.labels):  # every image of a class before any comes again
-            times = np.bincount(found[train.labels[found] == each], minlength=len(train))[train.labels == each]
-            assert times.max() - times.min() <= 1
-        orders.append(found.tolist())
-    assert orders[0] == orders[1]
-    assert len(train) < 50 or len({tuple(order) for order in orders}) == 3
-
-
-def test_outliers_are_drawn_afresh_and_without_replacement() -> None:
-    drawn = []
-    for number in range(3):
-        batches = epoch(numbered(20), numbered(300, labelled=False), batch_out=7, epoch=number)
-        assert [len(batch.outliers) for batch in batches] == [7] * 5
-        drawn.append([n for batch in batches for n in numbers(batch.outliers)])
-        assert len(set(drawn[-1])) == 35
-    assert len({tuple(sorted(once)) for once in drawn}) == 3
-
-
-def test_too_few_outliers_are_all_used_before_any_is_used_again() -> None:
-    batches = epoch(numbered(20), numbered(10, labelled=False), batch_out=7)
-    drawn = [n for batch in batches for n in numbers(batch.outliers)]
-    assert len(drawn) == 35
-    for start in (0, 10, 20):
-        assert sorted(drawn[start : start + 10]) == list(range(10))
-    assert drawn[:10] != drawn[10:20]
-
-
-def test_a_draw_of_fewer_than_all_shuffles_once() -> None:
-    random, same = np.random.default_rng(0), np.random.default_rng(0)
-    assert draw(9, 4, random).tolist() == same.permutation(9)[:4].tolist()
-    assert random.random() == same.random()
-    assert draw(9, 0, random).tolist() == []
-
-
-def test_every_outlier_is_equally_likely() -> None:
-    hits = np.zeros(40)
-    for seed in range(500):
-        hits[draw(40, 10, np.random.default_rng(seed))] += 1
-    assert hits.sum() == 5000 and abs(hits - 125).max() < 5 * np.sqrt(125)
-
-
-def test_the_order_of_id_images_does_not_depend_on_the_outliers() -> None:
-    alone = epoch(numbered(20), augment="crop-flip", seed=5)
-    paired = epoch(numbered(20), numbered(9, labelled=False), batch_out=3, augment="crop-flip", seed=5)
-    for one, other in zip(alone, paired, strict=True):
-        assert torch.equal(one.images, other.images) and torch.equal(one.labels, other.labels)
-    assert alone[0].outliers.shape == (0, 8, 8, 3)
-
-
-def test_without_outliers_a_batch_counts_none_however_many_were_asked_for() -> None:
-    assert [batch.outlier_count for batch in epoch(numbered(8), batch_out=3)] == [0, 0]
-
-
-def test_by_default_an_epoch_is_the_first_of_seed_0_with_all_images_neither_balanced_nor_jittered() -> None:
-    train, outliers = uneven(20, 3), numbered(9, labelled=False)
-    order: dict[str, Any] = {"epoch_size": 0, "seed": 0, "epoch": 0, "balance": False}
-    for one, other in zip(draws(train, outliers, 4, 3), draws(train, outliers, 4, 3, **order), strict=True):
-        assert one[0].tolist() == other[0].tolist() and one[1].tolist() == other[1].tolist()
-    told = training_batches(train, outliers, 4, 3, **order, augment="auto", jitter=0.0)
-    for batch, expected in zip(training_batches(train, outliers, 4, 3), told, strict=True):
-        assert torch.equal(batch.images, expected.images) and torch.equal(batch.outliers, expected.outliers)
-
-
-def test_the_same_seed_gives_the_same_bytes() -> None:
-    train, outliers = ImageSet.from_array(images(30), np.arange(30)), ImageSet.from_array(images(50, 1))
-    for one, other in zip(*(epoch(train, outliers, 8, 6, augment="auto", seed=3) for _ in range(2)), strict=True):
-        assert torch.equal(one.images, other.images) and torch.equal(one.outliers, other.outliers)
-        assert one.images.dtype == torch.uint8 and one.labels.dtype == torch.int64
-
-
-def test_training_needs_labels_and_a_known_augmentation() -> None:
-    with pytest.raises(MacsError, match="no labels"):
-        training_batches(numbered(4, labelled=False), None, 2, 0)
-    with pytest.raises(MacsError, match="no augmentation called 'flip'"):
-        training_batches(numbered(4), None, 2, 0, augment=cast(Any, "flip"))
+def numbered(count: int) -> ImageSet:
+    """Image i has i in every pixel."""
+    pixels = np.full((count, 8, 8, 3), (np.arange(count) % 256)[:, None, None, None], np.uint8)
+    return ImageSet.from_array(pixels)
 
 
 def test_scoring_goes_through_every_image_in_order(tmp_path: Path) -> None:
@@ -197,7 +120,7 @@ def test_scoring_goes_through_every_image_in_order(tmp_path: Path) -> None:
     for photos in (numbered(23), on_disk, numbered(46).subset(range(23))):
         batches = list(batches_of(photos, batch=10))
         assert [len(batch) for batch in batches] == [10, 10, 3]
-        assert [n for batch in batches for n in numbers(torch.from_numpy(batch))] == list(range(23))
+        assert [n for batch in batches for n in batch[:, 0, 0, 0].tolist()] == list(range(23))
 
 
 def test_to_float_scales_to_one_and_lies_channels_last() -> None:
@@ -210,26 +133,13 @@ def test_to_float_scales_to_one_and_lies_channels_last() -> None:
     assert pixels.max() == 255  # the source is left alone
 
 
-def preparing() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
-
-
-def test_closing_early_ends_the_thread() -> None:
-    batches = training_batches(numbered(1000), None, 4, 0)
-    next(batches)
-    assert preparing()
-    assert isinstance(batches, Generator)
-    batches.close()
-    assert not preparing()
-
-
 def test_leaving_a_loop_early_ends_the_thread() -> None:
     for _ in batches_of(numbered(1000), 4):
         break
     deadline = time.monotonic() + 5
-    while preparing() and time.monotonic() < deadline:
+    while threads() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not preparing()
+    assert not threads()
 
 
 def test_batches_of_larger_images_hold_fewer_of_them() -> None:

@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 
 from macs.data import ImageSet
-from macs.data.batches import draw, training_batches
+from macs.data.batches import DECODERS
 from macs.data.pixels import Index, Joined, picture
-from macs.data.prefetch import DECODERS
 from macs.data.preparation import Preparation
 from macs.data.transforms import augmented, crop_and_flip, crop_box, jittered, read_sorted, recoloured, resized_crops
+from macs.training.training_batches import draw, training_batches
 from official import images, write_png
 
 
