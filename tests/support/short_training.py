@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from macs import nets
-from macs.training.progress import TrainingProgress
+from macs.training.loop import TrainingProgress
 from macs.training.recipe import Recipe
 from macs.training.runs import Epoch
 

@@ -97,7 +97,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(
 
     options = [*train_options(folders), "--outliers", folders / "outliers.npy", "--run", tmp_path / "run"]
     with monkeypatch.context() as patched:
-        patched.setattr("macs.training.progress.TrainingProgress.step", interrupted)
+        patched.setattr("macs.training.loop.TrainingProgress.step", interrupted)
         run("finetune", *options, expect=130)
     assert "--resume" in capsys.readouterr().err
     run("finetune", *options, "--resume")

@@ -204,7 +204,7 @@ def test_an_interrupted_cell_goes_on_and_ends_with_the_same_bits(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("macs.training.progress.TrainingProgress.epoch", stop)
+        patched.setattr("macs.training.loop.TrainingProgress.epoch", stop)
         with pytest.raises(KeyboardInterrupt):
             longer.run(None, held, progress=False)
     assert not longer.finished

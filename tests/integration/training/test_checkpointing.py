@@ -31,7 +31,7 @@ def interrupted(known: ImageSet, outliers: ImageSet, tmp_path_factory: pytest.Te
 
     folder = tmp_path_factory.mktemp("interrupted") / "run"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("macs.training.progress.TrainingProgress.epoch", stop)
+        patched.setattr("macs.training.loop.TrainingProgress.epoch", stop)
         with pytest.raises(Killed):
             macs.finetune(small_net(), known, outliers, recipe=SHORT, run=folder, progress=False)
     torch.save({**torch.load(folder / "state.pt"), "history": [EPOCH]}, folder / "state.pt")

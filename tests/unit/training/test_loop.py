@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from macs.methods import Batch, Step
-from macs.training.progress import Tally, TrainingProgress
+from macs.training.loop import Tally, TrainingProgress
 from macs.training.runs import Epoch
 
 EPOCH = Epoch(2, 0.12345, 0.8765, 0.91, 0.25, 0.4, 0.01, 3.0, 1234.5)
