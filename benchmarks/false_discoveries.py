@@ -21,10 +21,8 @@ from rich.table import Table
 from scipy.stats import ks_2samp
 
 import macs
-from macs.detector.calibration import conformal_threshold
-from macs.detector.p_values import PValues
-from macs.detector.verdicts import highest_discovery
-from macs.predictions import Predictions
+from macs.detector.calibration import PValues, conformal_threshold
+from macs.predictions import Predictions, highest_discovery
 
 Confidences = NDArray[np.float32]
 

@@ -25,10 +25,10 @@ from exported import images
 from macs import nets
 from macs.data import ImageSet
 from macs.data.batches import BATCH
+from macs.data.image_files import find_images
 from macs.data.preparation import Preparation, open_rgb
 from macs.detector import Detector
 from macs.detector.base import ImageDetector, decoded
-from macs.detector.paths import find_images
 from macs.detector.runtime import OUTPUTS, Runtime
 
 T = TypeVar("T")

@@ -28,10 +28,10 @@ import training
 from bench import WRN_40_2, Case, answer, interleaved, machine, multiply_rate, report, standing
 from exported import images
 from macs import nets, scores
+from macs.data.image_files import find_images
 from macs.data.preparation import Preparation
 from macs.detector import Detector, FeatureDetector
 from macs.detector.base import decoded
-from macs.detector.paths import find_images
 from macs.detector.runtime import FeatureRuntime, Runtime, session
 from macs.inference import Outputs, inference
 from predicting import ask_bare, ask_of_files, exhaust, pictures

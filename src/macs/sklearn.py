@@ -39,8 +39,7 @@ except ImportError:
 
 from macs import scores
 from macs.detector import FeatureDetector
-from macs.detector.calibration import ROWS, calibrate, images_needed, share_to_keep
-from macs.detector.p_values import PValues
+from macs.detector.calibration import ROWS, PValues, calibrate, images_needed, share_to_keep
 from macs.detector.rows import Rows
 from macs.predictions import joined
 from macs.scores import Score

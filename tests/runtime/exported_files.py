@@ -14,8 +14,7 @@ from PIL import Image
 
 import macs
 from macs.detector import Detector
-from macs.detector.verdicts import Verdict
-from macs.predictions import Predictions
+from macs.predictions import Predictions, Verdict
 from macs.training.recipe import PRETRAINING
 from tiny import noise, stripes
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from macs import nets
 from macs.core.errors import MacsError
-from macs.data import prefetch
+from macs.data import batches
 from macs.inference import Outputs
 from macs.scores import Predictions, Score, answer, ask, ask_all, get, joined
 from tiny import noise
@@ -57,7 +57,7 @@ class Colours(nn.Module):
 
 
 def test_answers_are_those_of_every_image_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetch.batches_of, "__defaults__", (7,))
+    monkeypatch.setattr(batches.batches_of, "__defaults__", (7,))
     images, net = noise(20, seed=0), Colours()
     colours = images.pixels[:].mean(axis=(1, 2)) / 255
     found = ask(net, images, First(), "float32")
@@ -67,7 +67,7 @@ def test_answers_are_those_of_every_image_in_order(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_score_that_fails_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetch.batches_of, "__defaults__", (8,))
+    monkeypatch.setattr(batches.batches_of, "__defaults__", (8,))
     images, net = noise(20, seed=0), Colours()  # batches of 8, 8 and 4
     failing = {"column": Column(), "words": Words(), "failing": Failing(), "late": Late(), "knn": get("knn")}
     answers, left_out = ask_all(net, images, {"first": First(), **failing}, "float32")

@@ -13,7 +13,7 @@ from macs.core.console import tell
 from macs.core.errors import MacsError
 
 if TYPE_CHECKING:
-    from macs.detector.verdicts import Count, Verdict
+    from macs.predictions import Count, Verdict
 
 
 def predict(
@@ -73,9 +73,9 @@ def predict(
         Print JSON lines, as --format jsonl does.
     """
     from macs.core.files import is_url, output_file, write_atomically
+    from macs.detector.base import check_promise
     from macs.detector.formats import choose_format
-    from macs.detector.judging import check_promise
-    from macs.detector.verdicts import Count
+    from macs.predictions import Count
 
     if not paths:
         raise MacsError("Name at least one image, folder, glob or .npy file.")

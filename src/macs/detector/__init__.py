@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from macs.detector.multilabel import LabelThresholds
     from macs.detector.runtime import FeatureRuntime, Runtime
     from macs.detector.score_selection import Choice
-    from macs.detector.verdicts import Verdicts
+    from macs.predictions import Verdicts
 
 __all__ = [
     "Calibration",
@@ -46,7 +46,7 @@ __getattr__ = lazily(
         "LabelThresholds": "macs.detector.multilabel",
         "LikelihoodRatio": "macs.detector.covariate_shift",
         "Runtime": "macs.detector.runtime",
-        "Verdicts": "macs.detector.verdicts",
+        "Verdicts": "macs.predictions",
         "effective_size": "macs.detector.covariate_shift",
         "weighted_p_values": "macs.detector.covariate_shift",
     },

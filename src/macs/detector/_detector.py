@@ -22,8 +22,7 @@ from macs.data.conversion import to_images, to_sets
 from macs.data.preparation import DEFAULT, Preparation
 from macs.data.spec import pixels_hash
 from macs.detector.base import Ask, ImageDetector, Images
-from macs.detector.calibration import Calibration, share_to_keep
-from macs.detector.p_values import PValues
+from macs.detector.calibration import Calibration, PValues, share_to_keep
 from macs.detector.publishing import OnTheHub
 from macs.detector.score_selection import Choice, candidate_names, choose
 from macs.detector.scored import Auto, Fitting, ScoredDetector

@@ -13,8 +13,7 @@ from torch import Tensor
 from macs import scores
 from macs.core.errors import MacsError
 from macs.data.compatibility import few
-from macs.detector.calibration import ROWS, Calibration, share_to_keep
-from macs.detector.p_values import PValues
+from macs.detector.calibration import ROWS, Calibration, PValues, share_to_keep
 from macs.detector.row_detector import RowDetector
 from macs.detector.rows import Columns, Rows, matrix
 from macs.detector.score_selection import Choice

@@ -1,4 +1,4 @@
-"""From the confidences of ID images alone to a threshold that keeps a stated share of new ones.
+"""From the confidences of ID images alone to a threshold that keeps a stated share of new ones, and to p-values.
 
 Split conformal ranking: let c_1, ..., c_n be the confidences of n ID images that the network was not trained on, and
 
@@ -22,6 +22,12 @@ only keep more, since an image exactly at the threshold is kept. Nothing is prom
 With one threshold per class the images are grouped by the class that the network *predicts* (Mondrian conformal), which
 is known for a new image too; so the statements hold within each predicted class. Grouped by true class they would not.
 
+The conformal p-value is the rank of a confidence among the same confidences, per class among those of its class:
+
+    p(x) = (1 + #{i : c_i <= c(x)}) / (n + 1),                              P(p <= a) <= a for every a,
+
+so that at most one ID image in a hundred has a p-value of 0.01 or less. A good network gives OOD images small ones.
+
 Vovk, Gammerman, Shafer: Algorithmic Learning in a Random World, 2005 (Ch. 4 for groups).
 Vovk: Conditional Validity of Inductive Conformal Predictors, ACML 2012 (given the calibration set).
 """
@@ -37,6 +43,7 @@ from numpy.typing import NDArray
 
 from macs.core.errors import MacsError
 from macs.core.settings import Span
+from macs.predictions import Predictions
 
 IMAGES, ROWS = "images", "rows"
 
@@ -217,3 +224,42 @@ def thresholds_by_class(
         )
     groups = (confidences[predictions == label] for label in range(len(classes)))
     return tuple(conformal_threshold(group, keep, name, unit) for group, name in zip(groups, classes, strict=True))
+
+
+MOST = 10_000  # confidences kept: 40 kB in the file, and p-values in steps of 0.0001
+
+
+@dataclass(frozen=True, eq=False)
+class PValues:
+    """Calibration confidences, ascending within each group: one group for all images, or one per predicted class.
+
+    An instance is called with predictions and returns their p-values.
+    """
+
+    confidences: NDArray[np.float32]
+    counts: NDArray[np.int64]  # images in each group
+
+    @classmethod
+    def of(cls, predictions: Predictions, classes: int, per_class: bool, seed: int = 0) -> "PValues":
+        """Keep the confidences of calibration images; if there are more than MOST, a random draw of them."""
+        chosen = np.random.default_rng(seed).permutation(len(predictions))[:MOST]
+        confidences = predictions.confidence[chosen].astype(np.float32)
+        groups = predictions.index[chosen] if per_class else np.zeros(len(chosen), np.int64)
+        order = np.lexsort((confidences, groups))
+        return cls(confidences[order], np.bincount(groups, minlength=classes if per_class else 1))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(self.counts.tolist())
+
+    def __call__(self, predictions: Predictions) -> NDArray[np.float32]:
+        """Return one p-value per image; a confidence that is NaN ranks below all others."""
+        result = np.empty(len(predictions), np.float32)
+        ends = np.cumsum(self.counts)
+        for index, (count, end) in enumerate(zip(self.counts, ends, strict=True)):
+            group = self.confidences[end - count : end]
+            members = predictions.index == index if len(self.counts) > 1 else np.ones(len(predictions), bool)
+            confidences = predictions.confidence[members]
+            below = np.where(np.isnan(confidences), 0, np.searchsorted(group, confidences, side="right"))
+            result[members] = (1 + below).astype(np.float32) / np.float32(1 + len(group))
+        return result

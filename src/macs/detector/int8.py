@@ -16,9 +16,8 @@ from macs.data import ImageSet
 from macs.data.batches import batches_of
 from macs.data.compatibility import same_classes, warn_of_guessing
 from macs.detector._detector import Detector
-from macs.detector.calibration import Calibration, calibrate
+from macs.detector.calibration import Calibration, PValues, calibrate
 from macs.detector.export import SCORE, describe, quiet, sealed, strip, to_onnx
-from macs.detector.p_values import PValues
 from macs.detector.runtime import run, session, silent_onnxruntime
 from macs.detector.saving import allowed_drop, onnx_path
 from macs.metrics import ood_metrics

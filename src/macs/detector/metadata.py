@@ -15,8 +15,7 @@ import numpy as np
 from macs.core.errors import MacsError
 from macs.core.settings import from_dict
 from macs.data.preparation import Preparation
-from macs.detector.calibration import IMAGES, ROWS, Calibration, Threshold, rank
-from macs.detector.p_values import MOST
+from macs.detector.calibration import IMAGES, MOST, ROWS, Calibration, Threshold, rank
 from macs.detector.rows import Columns
 from macs.detector.score_selection import Choice
 from macs.metrics.reliability import HIGHEST, LOWEST

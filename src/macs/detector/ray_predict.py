@@ -27,7 +27,7 @@ from macs.core.errors import MacsError, first_line, last_line
 from macs.core.files import is_url, output_folder, user_path, write_atomically
 from macs.data.image_files import walk
 from macs.data.stores import SHARDS, found_in, store_of, writable_store
-from macs.detector.verdicts import Count
+from macs.predictions import Count
 
 CHUNK = 500  # images of one task, unless they are in a shard, which is a task of its own
 AHEAD = 2  # chunks per slot that wait for a worker
@@ -143,8 +143,8 @@ def files_in(out: str) -> set[str]:
 def judge_chunk(chunk: Chunk, content: bytes, job: Job, done: bool) -> tuple[int, int, int]:
     """In a worker: judge the images of a chunk and write its file; returns how many rows, OOD and failures it has."""
     from macs.data.batches import set_workers
+    from macs.data.image_files import find_images, listed_images
     from macs.detector.formats import formats
-    from macs.detector.paths import find_images, listed_images
 
     same_version(job.version)
     file = f"{job.out.rstrip('/')}/{chunk.file(job)}"

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 from macs.core.errors import MacsError
 from macs.core.files import user_path
 from macs.data.image_files import printable_name
-from macs.detector.judging import BaseDetector, check_promise
+from macs.detector.base import BaseDetector, check_promise
 from macs.detector.row_files import tables_in
 from macs.detector.rows import BATCH, Columns, Rows, Slice
-from macs.detector.verdicts import Verdict, Verdicts
 from macs.evaluation.measurement import measure
 from macs.evaluation.protocol import Protocol
 from macs.evaluation.results import Evaluation
 from macs.metrics import FprRule
-from macs.predictions import NO_CLASS, Predictions, joined
+from macs.predictions import NO_CLASS, Predictions, Verdict, Verdicts, joined
 
 
 class RowDetector(BaseDetector):

@@ -22,12 +22,10 @@ from macs.core.errors import MacsError
 from macs.core.files import input_file
 from macs.core.registry import unknown
 from macs.data.preparation import Preparation
-from macs.detector.base import Ask, ImageDetector
-from macs.detector.calibration import Calibration
+from macs.detector.base import Ask, BaseDetector, ImageDetector
+from macs.detector.calibration import Calibration, PValues
 from macs.detector.hub import ONNX, local_file
-from macs.detector.judging import BaseDetector
 from macs.detector.metadata import DetectorMetadata, recognise
-from macs.detector.p_values import PValues
 from macs.detector.row_detector import RowDetector
 from macs.detector.rows import Columns
 from macs.predictions import Predictions

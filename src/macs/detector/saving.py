@@ -23,9 +23,9 @@ from macs.core import __version__
 from macs.core.errors import MacsError, first_line
 from macs.core.files import input_file, label_text, output_file, read_header, reason, write_atomically
 from macs.core.settings import Span
+from macs.detector.calibration import PValues
 from macs.detector.hub import PYTORCH, local_file
 from macs.detector.metadata import FORMAT, OF_ROWS, VERSION, DetectorMetadata, recognise
-from macs.detector.p_values import PValues
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

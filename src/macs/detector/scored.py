@@ -18,10 +18,9 @@ from macs import scores
 from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.data.compatibility import few, warn_of_guessing
-from macs.detector.calibration import IMAGES, calibrate, share_to_keep
-from macs.detector.judging import BaseDetector
+from macs.detector.base import BaseDetector
+from macs.detector.calibration import IMAGES, PValues, calibrate, share_to_keep
 from macs.detector.metadata import wrong_names
-from macs.detector.p_values import PValues
 from macs.detector.score_selection import AUTO, Choice
 from macs.predictions import Predictions
 from macs.scores import Known, Score

@@ -22,8 +22,7 @@ from macs.data.batches import batch_at
 from macs.detector.calibration import images_needed, rank, share_to_keep
 from macs.detector.rows import BATCH, Columns
 from macs.detector.runtime import FeatureRuntime, Runtime, open_onnx, run
-from macs.detector.verdicts import shortest
-from macs.predictions import Predictions
+from macs.predictions import Predictions, shortest
 from macs.serve.settings import ServeSettings
 
 log = logging.getLogger("macs.serve")

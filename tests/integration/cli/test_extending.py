@@ -87,7 +87,7 @@ FILES = {
         from collections.abc import Iterable
         from typing import TextIO
         from macs.detector.formats import output_format
-        from macs.detector.verdicts import Verdict
+        from macs.predictions import Verdict
 
         @output_format("sentences", suffix=".told")
         def write_sentences(rows: Iterable[Verdict], file: TextIO) -> None:

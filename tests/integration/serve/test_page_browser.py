@@ -18,7 +18,7 @@ from selenium.webdriver.common.by import By
 
 import macs
 from chromium import NEEDED, complaints, started, visit
-from macs.detector.verdicts import Verdict
+from macs.predictions import Verdict
 from macs.training import starting_net
 from macs.training.recipe import Recipe
 from running import serving

@@ -27,15 +27,15 @@ Image.fromarray(pixels).save("good.png")
 """
 
 INTERRUPTED = f"""
-from macs.training import progress
+from macs.training import loop
 from macs.__main__ import main
 
 def epoch(self, epoch):
     def stop(*_):
         raise KeyboardInterrupt
-    progress.TrainingProgress.step = stop
+    loop.TrainingProgress.step = stop
 
-progress.TrainingProgress.epoch = epoch
+loop.TrainingProgress.epoch = epoch
 sys.argv = ["macs", *{FINETUNING!r}, "--epochs", "2", "--run", "interrupted"]
 main()
 """

@@ -13,9 +13,9 @@ from PIL import Image
 from macs.core.errors import MacsError
 from macs.core.files import is_url
 from macs.data import stores
+from macs.data.image_files import find_images
 from macs.data.preparation import Preparation
 from macs.data.stores import content_of, found_in, pictures_in, store_of
-from macs.detector.paths import find_images
 
 fsspec = pytest.importorskip("fsspec")
 

@@ -1,4 +1,4 @@
-"""Every image below a folder, as os.walk finds it; `tests/detector/test_paths.py` has what users name on top of it."""
+"""Every image below a folder, as os.walk finds it; `test_image_files.py` has what users name on top of it."""
 
 import os
 from collections.abc import Iterator

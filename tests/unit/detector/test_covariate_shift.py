@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from macs import MacsError
 from macs.detector import LikelihoodRatio, effective_size, weighted_p_values
-from macs.detector.p_values import PValues
+from macs.detector.calibration import PValues
 from macs.predictions import Predictions
 
 LEVELS = np.array([0.05, 0.1, 0.25, 0.5])

@@ -15,7 +15,7 @@ import pytest
 from macs.core.errors import MacsError
 from macs.detector import formats
 from macs.detector.formats import choose_format, parquet
-from macs.detector.verdicts import Count, Verdict
+from macs.predictions import Count, Verdict
 
 ROWS = [
     Verdict("a.png", 2, "cat", 0.75, 0.5, 0.25, False),

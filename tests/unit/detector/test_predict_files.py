@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from macs.core.errors import MacsError
+from macs.data.image_files import Item
 from macs.data.preparation import Preparation
 from macs.detector import Detector, base
-from macs.detector.paths import Item
 from tiny import noise, stripes
 
 

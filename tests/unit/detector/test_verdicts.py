@@ -3,6 +3,7 @@
 import gc
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,15 +15,16 @@ import macs
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.detector import Detector
-from macs.detector.judging import check_promise
-from macs.detector.p_values import PValues
-from macs.detector.verdicts import (
+from macs.detector.base import check_promise
+from macs.detector.calibration import PValues
+from macs.predictions import (
+    Count,
+    Predictions,
     Verdict,
     Verdicts,
     control_false_discoveries,
     highest_discovery,
 )
-from macs.predictions import Predictions
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.sampled_from([0.02, 0.05, 0.1, 0.3, 0.77]))
@@ -134,7 +136,7 @@ def test_a_frame_has_one_row_per_image_and_the_names_of_every_other_format(
     np.testing.assert_array_equal(frame["is_ood"], ~(frame["confidence"] >= frame["threshold"]))
     by_p_values = detector.predict(validation, fdr=0.5).to_frame()
     assert by_p_values["threshold"].isna().all() and by_p_values["is_ood"].dtype == bool
-    monkeypatch.setattr("macs.detector.verdicts.find_spec", lambda _: None)
+    monkeypatch.setattr("macs.predictions.find_spec", lambda _: None)
     with pytest.raises(MacsError, match=r"^to_frame needs pandas, which is not installed: pip install pandas\.$"):
         verdicts.to_frame()
 
@@ -151,3 +153,35 @@ def test_former_names_give_the_same_values_with_a_warning(detector: Detector, va
             assert getattr(row, old) == getattr(row, new)
     with pytest.warns(DeprecationWarning, match="is now called Predictions"):
         assert macs.scores.Answers is Predictions
+
+
+KNOWN, UNKNOWN = (
+    Verdict("a.png", 2, "cat", 0.75, 0.5, is_ood=False),
+    Verdict("b.png", 0, "dog", 0.25, 0.01, is_ood=True),
+)
+BROKEN = Verdict("c.png", reason="it is empty")
+
+
+def test_rows_are_counted_one_by_one_before_they_are_handed_on() -> None:
+    count = Count()
+    rows = count.through(iter([KNOWN, UNKNOWN, BROKEN]))
+    assert count.rows == 0
+    for row, expected in ((KNOWN, (1, 0, 0)), (UNKNOWN, (2, 1, 0)), (BROKEN, (3, 1, 1))):
+        assert next(rows) is row and (count.rows, count.ood, count.failed) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([], "0 images: 0 ID, 0 OOD"),
+        ([KNOWN, UNKNOWN], "2 images: 1 ID, 1 OOD"),
+        ([KNOWN, BROKEN], "2 images: 1 ID, 0 OOD, 1 could not be read (its row gives the reason)"),
+        (
+            [BROKEN] * 1200 + [UNKNOWN],
+            "1,201 images: 0 ID, 1 OOD, 1,200 could not be read (their rows give the reason)",
+        ),
+    ],
+)
+def test_the_count_in_words(rows: Any, words: Any) -> None:
+    count = Count()
+    assert list(count.through(rows)) == rows and str(count) == words

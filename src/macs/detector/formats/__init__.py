@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from macs.core.errors import MacsError
 from macs.core.registry import Registry, users_code
 from macs.core.text import whole
-from macs.detector.verdicts import Verdict
+from macs.predictions import Verdict
 
 
 @dataclass(frozen=True)

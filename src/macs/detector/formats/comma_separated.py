@@ -8,7 +8,7 @@ from typing import TextIO
 
 from macs.core.text import csv_cell
 from macs.detector.formats import output_format
-from macs.detector.verdicts import COLUMNS, Verdict
+from macs.predictions import COLUMNS, Verdict
 
 
 @output_format("csv", suffix=".csv")

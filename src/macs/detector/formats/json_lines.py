@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from macs.detector.formats import output_format, values_of
-from macs.detector.verdicts import COLUMNS, Verdict
+from macs.predictions import COLUMNS, Verdict
 
 
 @output_format("jsonl", suffix=".jsonl")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from macs.data.image_files import in_batches
 from macs.detector.formats import output_format, values_of
-from macs.detector.verdicts import COLUMNS, Verdict
+from macs.predictions import COLUMNS, Verdict
 
 ROW_GROUP = 10_000  # rows that are in memory at a time
 

@@ -5,7 +5,7 @@ from typing import TextIO
 
 from macs.core.text import printable
 from macs.detector.formats import output_format
-from macs.detector.verdicts import Verdict
+from macs.predictions import Verdict
 
 
 @output_format("table", suffix=".txt")

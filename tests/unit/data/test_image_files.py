@@ -10,9 +10,8 @@ from PIL import Image
 
 from macs.core.errors import MacsError
 from macs.data import image_files
-from macs.data.image_files import in_batches
+from macs.data.image_files import find_images, in_batches
 from macs.data.preparation import Preparation
-from macs.detector.paths import find_images
 
 
 @pytest.fixture
