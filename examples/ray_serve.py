@@ -19,7 +19,7 @@ from macs.core.errors import MacsError
 from macs.core.files import is_url
 from macs.data.stores import content_of
 from macs.serve.app import create_app
-from macs.serve.logs import write_log
+from macs.serve.metrics import write_log
 from macs.serve.middleware import key_of_clients
 from macs.serve.settings import DEFAULT, ServeSettings
 

@@ -139,7 +139,7 @@ def generated_pages() -> dict[str, str]:
 
 def commands() -> list[str]:
     """The commands in the order of `macs --help`."""
-    from macs.cli._page import COMMANDS
+    from macs.cli import COMMANDS
 
     return [name for group in COMMANDS.values() for name in group]
 

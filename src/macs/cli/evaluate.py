@@ -12,17 +12,15 @@ from macs.cli._app import (
     HardwareOptions,
     Json,
     NoCache,
+    Provider,
     Settings,
     Several,
     Whole,
-    show,
-)
-from macs.cli._detectors import (
-    Provider,
     detector_sets,
     image_detector_file,
     refuse_beside_detector,
     refuse_without_detector,
+    show,
     spec_in,
 )
 from macs.core.cache import keeping

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from macs.cli._app import Data, Flag, Json, Several, show
-from macs.cli._detectors import spec_in
+from macs.cli._app import Data, Flag, Json, Several, show, spec_in
 from macs.core.errors import MacsError
 
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from macs.cli._app import ANY_HARDWARE, Hardware, HardwareOptions, Json
-from macs.cli._detectors import Provider, detector_file
+from macs.cli._app import ANY_HARDWARE, Hardware, HardwareOptions, Json, Provider, detector_file
 from macs.core.console import tell
 from macs.core.errors import MacsError
 

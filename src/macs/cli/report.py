@@ -4,13 +4,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from macs.cli._app import ANY_HARDWARE, Data, Hardware, HardwareOptions, Json, NoCache, Settings, Several, show
-from macs.cli._detectors import (
+from macs.cli._app import (
+    ANY_HARDWARE,
+    Data,
+    Hardware,
+    HardwareOptions,
+    Json,
+    NoCache,
     Provider,
+    Settings,
+    Several,
     detector_sets,
     image_detector_file,
     refuse_beside_detector,
     refuse_without_detector,
+    show,
     training_images,
 )
 from macs.core.cache import keeping

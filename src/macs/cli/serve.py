@@ -6,8 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from macs.cli._app import Whole
-from macs.cli._detectors import Provider
+from macs.cli._app import Provider, Whole
 from macs.core.console import tell
 from macs.core.errors import MacsError
 from macs.core.settings import Span
@@ -69,7 +68,7 @@ def serve(
     from macs.data.batches import set_workers
     from macs.detector.hub import ONNX, PYTORCH, local_file
     from macs.serve.app import create_app
-    from macs.serve.logs import write_log
+    from macs.serve.metrics import write_log
     from macs.serve.middleware import key_of_clients
     from macs.serve.server import bind
     from macs.serve.server import serve as run

@@ -10,5 +10,5 @@ A request goes through these files in order:
     open_inference    the same for the Open Inference Protocol v2
     pipeline          bytes -> pixels by threads -> batches -> the network
     loaded_detector   the detector, thresholds by request, its description; loads it again when its file changes
-    metrics, drift    counts, latencies, the share of OOD images, drift
+    metrics, drift    counts, latencies, the share of OOD images, drift; the log
 """

@@ -1,21 +1,26 @@
-"""What the service counts and measures, for Prometheus: requests, latencies, images, batches, the queue, drift.
+"""What the service counts and measures: requests, latencies, images, batches, the queue, drift; and its log.
 
-The share of OOD images is given over sliding windows. Drift is a statistical test with a stated rate of false alarms on
-p-values (macs.serve.drift); its alarm is one gauge and one line in the log.
+Prometheus reads the numbers. The share of OOD images is given over sliding windows. Drift is a statistical test with a
+stated rate of false alarms on p-values (macs.serve.drift); its alarm is one gauge and one line in the log. The log has
+one JSON object per line, on standard error.
 """
 
+import json
 import logging
 import math
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from macs.core import __version__
+from macs.core.console import LogLines
 from macs.core.errors import MacsError
 from macs.predictions import Predictions
 from macs.serve.drift import DriftTest
@@ -132,3 +137,41 @@ class Metrics:
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class JsonLines(logging.Formatter):
+    """`extra={"fields": {...}}` of a record become keys of its object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        entry: dict[str, Any] = {
+            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+class Lines(logging.StreamHandler[TextIO]):
+    """A reader that went away must not end the service."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+def write_log(level: str = "info") -> None:
+    """Write the service's log, and uvicorn's messages about requests that it refuses.
+
+    What --verbose prints in other commands is part of that log.
+    """
+    handler = Lines(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name, least in (("macs.serve", level.upper()), ("uvicorn.error", "WARNING")):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(least)
+    package = logging.getLogger("macs")
+    package.handlers = [handler if isinstance(each, LogLines) else each for each in package.handlers]

@@ -8,8 +8,8 @@ import torch
 
 from command import refused, run
 from macs import nets
+from macs.cli import COMMANDS
 from macs.cli._app import app
-from macs.cli._page import COMMANDS
 from macs.data.preparation import Preparation
 from macs.data.spec import DataSpec
 from macs.training.recipe import Recipe

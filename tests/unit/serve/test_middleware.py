@@ -14,7 +14,7 @@ def test_what_verbose_tells_is_part_of_the_log(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from macs.core.console import VERBOSE, show_log
-    from macs.serve.logs import write_log
+    from macs.serve.metrics import write_log
 
     for name in ("macs", "macs.serve", "uvicorn.error"):  # so that all is taken back
         logger = logging.getLogger(name)
