@@ -143,6 +143,8 @@ def run(arguments: Sequence[str]) -> int:
     except MissingArgumentError as error:
         raise MacsError(_what_is_missing(error, arguments)) from error
     except CycloptsError as error:
+        if any(argument.startswith(("--confidence-level", "--confidence_level")) for argument in arguments):
+            raise MacsError("The confidence level is called --keep: the share of new ID images to keep.") from error
         raise MacsError(str(error)) from error
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else 0 if request.code is None else 1

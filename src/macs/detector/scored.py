@@ -19,7 +19,7 @@ from macs.core.errors import MacsError
 from macs.core.settings import Span
 from macs.data.compatibility import few, warn_of_guessing
 from macs.detector.base import BaseDetector
-from macs.detector.calibration import IMAGES, PValues, calibrate, share_to_keep
+from macs.detector.calibration import IMAGES, PValues, calibrate
 from macs.detector.metadata import wrong_names
 from macs.detector.score_selection import AUTO, Choice
 from macs.predictions import Predictions
@@ -198,7 +198,6 @@ class ScoredDetector(BaseDetector, Generic[I]):
         **own: Any,
     ) -> Self:
         """Find the threshold in place; `own` are further fields of the calibrated detector."""
-        share_to_keep(keep)
         self._refuse_fitted_to(validation)
         others: I | None
         if isinstance(check, int | float):

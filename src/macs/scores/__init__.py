@@ -3,9 +3,9 @@
 Convention: a confidence is higher for ID, and `confidence >= tau` is ID (MaCS paper, Eq. 2).
 
     macs.scores.get("energy")(net(x))
-    knn = macs.scores.KNN(k=10).fit(macs.scores.know(net, loader))  # or get("knn", k=10), by its name
+    knn = macs.scores.KNN(k=10).fit(loader, net)  # or get("knn", k=10), by its name
     macs.scores.ask(net, images, knn).confidence
-    macs.scores.get("msp+vim").fit(macs.scores.know(net, train, held_out))
+    macs.scores.get("msp+vim").fit(train, net, held_out)
 
 A new score is one new file here whose class is registered with `@score("name")`. Its fields are its settings; its
 docstring says where their defaults come from.

@@ -130,10 +130,37 @@ class Score(nn.Module):
         """The buffers by name, on the device of `known` and in its precision."""
         raise NotImplementedError(f"{type(self).__name__} does not define `learn`")
 
-    def fit(self, known: Known) -> Self:
-        """A copy of this score that is fitted to `known`; the score itself does not change."""
+    def fit(self, train: Any, net: nn.Module | None = None, held_out: Any = None) -> Self:
+        """Return a copy of this score that is fitted; the score itself does not change.
+
+        Parameters
+        ----------
+        train
+            ID training images in any form that `know` takes, such as a DataLoader; or `Known`, from `know`.
+        net
+            The network, for images.
+        held_out
+            Other ID images, for a sum.
+
+        Examples
+        --------
+        >>> import macs
+        >>> net = macs.nets.build("wrn-10-1", classes=8)
+        >>> macs.scores.KNN(k=10).fit(macs.data.load("digits", "val"), net)
+        KNN(k=10)
+        """
         if self.fitted_to == "nothing":
             return self
+        if not isinstance(train, Known):
+            from macs.scores._passes import know  # which imports this file
+
+            if net is None:
+                raise MacsError(f"{self!r} is fitted to images as a network sees them; give it too: fit(images, net).")
+            train = know(net, train, held_out)
+        return self._fit(train)
+
+    def _fit(self, known: Known) -> Self:
+        """Return a copy that is fitted to `known`."""
         if self.fitted_to == "training images" and not len(known):
             raise MacsError(
                 f"{type(self).__name__} is fitted to ID training images, but there are none; give them as `train`, "
@@ -233,7 +260,7 @@ class Score(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             if name in self.buffer_names():
-                raise NotFitted(f"{self!r} is not fitted: call fit(known) first.") from None
+                raise NotFitted(f"{self!r} is not fitted: call fit first.") from None
             raise
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *more: Any) -> None:

@@ -69,7 +69,7 @@ class Combined(Score):
     def needs(self, what: Need) -> bool:
         return super().needs(what) or any(part.needs(what) for part in self.parts)
 
-    def fit(self, known: Known) -> Self:
+    def _fit(self, known: Known) -> Self:
         held = known.held_out or Outputs(known.logits[:0])
         enough_held_out(len(held), f"To standardise {self.name}")
         fitted = replace(self)

@@ -30,6 +30,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["finetune", "--epochs", "many"], "--epochs"),
         (["finetune", "--epochs", "1.5"], "--epochs: it must be a whole number, not '1.5'."),
         (["finetun"], "Did you mean"),
+        (
+            ["calibrate", "run", "--out", "d.safetensors", "--confidence-level", "0.9"],
+            "confidence level is called --keep",
+        ),
         (["calibrate", "run"], "macs calibrate needs --out; see macs calibrate --help."),
         (["predict", "--detector"], "--detector needs a value; see macs predict --help."),
         (["inspect"], "macs inspect needs FILE; see macs inspect --help."),

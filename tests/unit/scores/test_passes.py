@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from macs import nets, scores
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.batches import to_float
+from macs.inference import Outputs
 from macs.scores import fit_all, know, last_layer
 from macs.scores._passes import FEW
 from tiny import noise, stripes
@@ -45,6 +47,22 @@ def test_features_logits_and_labels_of_all_images(known: ImageSet) -> None:
     assert found.labels.tolist() == known.labels.tolist()
     assert all(torch.equal(*pair) for pair in zip((found.weight, found.bias), net[4].parameters(), strict=True))
     assert found.source == "stripes" and net.training
+
+
+def test_a_score_is_fitted_to_a_loader_as_to_what_is_known_of_its_images(known: ImageSet) -> None:
+    net = classifier()
+    pixels, labels = to_float(torch.from_numpy(known.pixels[:])), torch.from_numpy(known.labels)
+    loader = DataLoader(TensorDataset(pixels, labels), batch_size=7)
+    outputs = Outputs(torch.randn(5, 3), torch.randn(5, 10))
+    for name in ("knn", "mahalanobis", "vim"):
+        score = scores.get(name)
+        expected = score.fit(know(net, known))
+        assert torch.equal(score.fit(loader, net)(outputs), expected(outputs)) and not score.fitted
+    total = scores.get("msp+knn")
+    expected = total.fit(know(net, known, known.subset(range(40))))
+    assert torch.equal(total.fit(loader, net, known.subset(range(40)))(outputs), expected(outputs))
+    with pytest.raises(MacsError, match=r"fitted to images as a network sees them; give it too: fit\(images, net\)"):
+        score.fit(known)
 
 
 def test_a_limit_draws_images_by_the_seed(known: ImageSet) -> None:
