@@ -26,9 +26,8 @@ from macs.data.image_files import Item, find_images, in_batches
 from macs.data.imageset import ImageSet
 from macs.data.preparation import Preparation
 from macs.detector.calibration import Calibration, images_to_resolve
-from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.protocol import Protocol
-from macs.evaluation.results import Evaluation
+from macs.evaluation.results import Evaluation, check_sets, measure
 from macs.metrics import FprRule, Reliability
 from macs.predictions import (
     NO_CLASS,

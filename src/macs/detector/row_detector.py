@@ -14,9 +14,8 @@ from macs.data.image_files import printable_name
 from macs.detector.base import BaseDetector, check_promise
 from macs.detector.row_files import tables_in
 from macs.detector.rows import BATCH, Columns, Rows, Slice
-from macs.evaluation.measurement import measure
 from macs.evaluation.protocol import Protocol
-from macs.evaluation.results import Evaluation
+from macs.evaluation.results import Evaluation, measure
 from macs.metrics import FprRule
 from macs.predictions import NO_CLASS, Predictions, Verdict, Verdicts, joined
 

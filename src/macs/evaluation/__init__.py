@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 from macs.core import lazily
 
 if TYPE_CHECKING:
-    from macs.evaluation.measurement import measure
     from macs.evaluation.networks import evaluate, evaluate_scores
     from macs.evaluation.protocol import Protocol
-    from macs.evaluation.results import Evaluation, Ranking, SetResult
+    from macs.evaluation.results import Evaluation, Ranking, SetResult, measure
 
 __all__ = [
     "Evaluation",
@@ -26,6 +25,6 @@ __getattr__ = lazily(
         **dict.fromkeys(("Evaluation", "Ranking", "SetResult"), "macs.evaluation.results"),
         **dict.fromkeys(("evaluate", "evaluate_scores"), "macs.evaluation.networks"),
         "Protocol": "macs.evaluation.protocol",
-        "measure": "macs.evaluation.measurement",
+        "measure": "macs.evaluation.results",
     },
 )

@@ -1,6 +1,6 @@
 """From a network and image sets to results: how well its confidence tells known from unknown images.
 
-Each set passes through the network once; every number comes from those confidences (macs.evaluation.measurement).
+Each set passes through the network once; every number comes from those confidences (macs.evaluation.results).
 `evaluate` measures one score. `evaluate_scores` ranks several, from the same single pass over each set.
 """
 
@@ -14,9 +14,8 @@ from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.data.compatibility import warn_of_guessing
 from macs.data.conversion import to_images, to_sets
-from macs.evaluation.measurement import check_sets, measure
 from macs.evaluation.protocol import Protocol, check_fit_images
-from macs.evaluation.results import Evaluation, Ranking
+from macs.evaluation.results import Evaluation, Ranking, check_sets, measure
 from macs.evaluation.softmax import fit_softmax
 from macs.metrics import FprRule
 from macs.scores import LIMIT, Combined, Score, Train, ask_all, available, fit_all, get

@@ -1,19 +1,33 @@
-"""The results of an evaluation, for one score or for several, to print as tables or to save as JSON."""
+"""From confidences to results, for one score or for several, to print as tables or to save as JSON. It needs no torch.
 
-from collections.abc import Sequence
+There are two protocols:
+
+    full     all ID test images against all images of the OOD set
+    draws    the paper's: `trials` draws of a fifth of the ID test set and as many OOD images, mean and standard error
+
+The draws resample one network's confidences. Their error says nothing about another training seed.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from macs import metrics
+from macs.core.console import warn
+from macs.core.errors import MacsError
 from macs.core.text import html_table
+from macs.data import ImageSet
+from macs.data.spec import same_pixels
 from macs.evaluation.histogram import Histogram
-from macs.evaluation.protocol import Protocol
-from macs.metrics import OODMetrics, Reliability, RiskCoverage, mean_and_error
+from macs.evaluation.protocol import Protocol, drawn_accuracies, drawn_metrics
+from macs.metrics import OODMetrics, Reliability, RiskCoverage, mean_and_error, ood_metrics, risk_coverage
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
 
 COVERAGES = (0.95, 0.9, 0.8, 0.5)  # shares of the ID images, the most confident ones, whose accuracy is given
 CURVE = 100  # points of the curve of risk against coverage in JSON
@@ -183,3 +197,53 @@ def conventions(evaluation: Evaluation) -> dict[str, str]:
         "fpr_rule": f"{evaluation.protocol.fpr_rule} threshold",
         "error": "standard error over draws (ddof 1); draws resample one network's confidences",
     }
+
+
+def check_sets(test: ImageSet, ood: Mapping[str, ImageSet]) -> None:
+    """Refuse sets that cannot be measured, and warn of those that are probably a mistake."""
+    if test.labels is None:
+        raise MacsError(f"{test.name} has no labels to measure accuracy with; a folder needs one sub-folder per class.")
+    if not ood:
+        raise MacsError("There is no OOD set to measure; name at least one.")
+    for index, (name, images) in enumerate(ood.items()):
+        if same_pixels(images, test):
+            warn(f"The OOD set {name} holds the ID test images of {test.name}; no score can tell the two apart.")
+        for earlier in list(ood)[:index]:
+            if same_pixels(images, ood[earlier]):
+                warn(f"The OOD sets {earlier} and {name} hold the same images, which count twice in the means.")
+
+
+def measure(
+    id: str,
+    correct: NDArray[np.bool_],
+    conf_in: NDArray[np.float32],
+    conf_out: Mapping[str, NDArray[np.float32]],
+    score: str = "msp",
+    protocol: Protocol | None = None,
+    reliability: Reliability | None = None,
+) -> Evaluation:
+    """All results from confidences alone; `correct` says which predictions on the ID test set are right.
+
+    `reliability` is what is known of the class probabilities, which confidences do not tell.
+    """
+    protocol = protocol or Protocol()
+    return Evaluation(
+        id=id,
+        images=len(correct),
+        score=score,
+        protocol=protocol,
+        accuracy=float(correct.mean()),
+        draw_accuracies=drawn_accuracies(correct, protocol),
+        sets=[
+            SetResult(
+                name=name,
+                images=len(confidences),
+                full=ood_metrics(conf_in, confidences, protocol.fpr_rule),
+                draws=drawn_metrics(conf_in, confidences, protocol),
+            )
+            for name, confidences in conf_out.items()
+        ],
+        selective=risk_coverage(correct, conf_in),
+        reliability=reliability,
+        histogram=Histogram.of(id, conf_in, conf_out),
+    )

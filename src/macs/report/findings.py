@@ -14,8 +14,7 @@ from macs.data.compatibility import warn_of_guessing
 from macs.data.conversion import to_images, to_sets
 from macs.detector.base import ImageDetector
 from macs.detector.calibration import Calibration
-from macs.evaluation.measurement import check_sets, measure
-from macs.evaluation.results import Evaluation
+from macs.evaluation.results import Evaluation, check_sets, measure
 from macs.metrics import Reliability
 from macs.predictions import Predictions
 
