@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from torch.utils.checkpoint import checkpoint
 from macs import nets, scores
 from macs.core.devices import device_of
 from macs.core.processes import ALONE, Processes
-from macs.core.registry import unknown
 from macs.data import ImageSet
 from macs.data.batches import AHEAD, map_ahead, to_float
 from macs.data.transforms import ALL, Augment, augmented
@@ -32,6 +31,12 @@ from macs.training.checks import labels_of
 from macs.training.optimisation import last_layer
 from macs.training.recipe import BACKBONE, Recipe
 from macs.training.sources import Training
+
+log = logging.getLogger(__name__)
+POOL_SIZE = 4  # outliers in the pool of `outliers_of` for each one that an epoch takes
+SHARPNESS = 4.0  # of the Beta distribution of `diverse_mix`
+TEMPERATURE = 10.0  # of its energies
+Batches = Callable[[int], Iterator[Batch]]  # the number of an epoch -> its batches
 
 Positions = NDArray[np.int64]
 # One random stream per purpose, so that no two share their numbers.
@@ -52,31 +57,22 @@ def steps_per_epoch(images: int, batch_in: int, epoch_size: int = 0) -> int:
 
 
 def training_batches(
-    train: ImageSet,
-    outliers: ImageSet | None,
-    batch_in: int,
-    batch_out: int,
-    *,
-    epoch_size: int = 0,
-    seed: int = 0,
-    epoch: int = 0,
-    balance: bool = False,
-    augment: Augment = "auto",
-    jitter: float = 0.0,
-    part: slice = ALL,
+    train: ImageSet, outliers: ImageSet | None, recipe: Recipe, epoch: int = 0, part: slice = ALL
 ) -> Iterator[RawBatch]:
     """One epoch of batches, or a part of each batch: the same images and crops as in the whole batch."""
-    if augment not in get_args(Augment):
-        raise unknown("augmentation", augment, list(get_args(Augment)))
-    labels = labels_of(train)
-    drawn = draws(train, outliers, batch_in, batch_out, epoch_size=epoch_size, seed=seed, epoch=epoch, balance=balance)
+    labels, augment = labels_of(train), augmentation(recipe)
+    drawn = draws(train, outliers, recipe, epoch)
+
+    def cropped(images: ImageSet, index: Positions, stream: int, step: int) -> NDArray[np.uint8]:
+        random = generator(recipe.seed, epoch, stream, step)
+        return augmented(images, index, augment, random, recipe.jitter, part)
 
     def batch(step: int) -> RawBatch:
         index, index_out = drawn[step]
-        images = augmented(train, index, augment, generator(seed, epoch, CROP_IN, step), jitter, part)
         extra = np.empty((0, *train.pixels.shape[1:]), train.pixels[:0].dtype)
         if outliers is not None:
-            extra = augmented(outliers, index_out, augment, generator(seed, epoch, CROP_OUT, step), jitter, part)
+            extra = cropped(outliers, index_out, CROP_OUT, step)
+        images = cropped(train, index, CROP_IN, step)
         return RawBatch(
             torch.from_numpy(images), torch.from_numpy(labels[index]), torch.from_numpy(extra), len(index_out)
         )
@@ -85,28 +81,21 @@ def training_batches(
 
 
 def draws(
-    train: ImageSet,
-    outliers: ImageSet | None,
-    batch_in: int,
-    batch_out: int,
-    *,
-    epoch_size: int = 0,
-    seed: int = 0,
-    epoch: int = 0,
-    balance: bool = False,
+    train: ImageSet, outliers: ImageSet | None, recipe: Recipe, epoch: int = 0
 ) -> list[tuple[Positions, Positions]]:
     """The positions of the ID images and of the outliers in each step of an epoch.
 
     Each ID image comes at most once; with `balance`, each class comes equally often instead. Outliers are drawn afresh.
     """
-    steps = steps_per_epoch(len(train), batch_in, epoch_size)
-    count = min(epoch_size or len(train), len(train), steps * batch_in)
+    size, size_out, seed = recipe.batch_in, recipe.batch_out, recipe.seed
+    steps = steps_per_epoch(len(train), size, recipe.epoch_size)
+    count = min(recipe.epoch_size or len(train), len(train), steps * size)
     random = generator(seed, epoch, ORDER)
-    order = balanced(labels_of(train), count, random) if balance else random.permutation(len(train))[:count]
+    order = balanced(labels_of(train), count, random) if recipe.balance else random.permutation(len(train))[:count]
     order_out = np.empty(0, np.int64)
     if outliers is not None:
-        order_out = draw(len(outliers), steps * batch_out, generator(seed, epoch, DRAW))
-    return [(order[step * batch_in :][:batch_in], order_out[step * batch_out :][:batch_out]) for step in range(steps)]
+        order_out = draw(len(outliers), steps * size_out, generator(seed, epoch, DRAW))
+    return [(order[step * size :][:size], order_out[step * size_out :][:size_out]) for step in range(steps)]
 
 
 def generator(*key: int) -> np.random.Generator:
@@ -127,13 +116,6 @@ def draw(available: int, wanted: int, random: np.random.Generator) -> Positions:
     """Positions drawn without replacement; once all have been drawn, they are shuffled and drawn again."""
     rounds = -(-wanted // available)
     return np.concatenate([random.permutation(available) for _ in range(max(1, rounds))])[:wanted]
-
-
-log = logging.getLogger(__name__)
-POOL_SIZE = 4  # outliers in the pool of `outliers_of` for each one that an epoch takes
-SHARPNESS = 4.0  # of the Beta distribution of `diverse_mix`
-TEMPERATURE = 10.0  # of its energies
-Batches = Callable[[int], Iterator[Batch]]  # the number of an epoch -> its batches
 
 
 def batches_of(
@@ -179,19 +161,7 @@ def pixel_batches(
             return diverse_mix(model, pixels, generator(recipe.seed, number, MIX, step), processes, count)
 
     def epoch(number: int) -> Iterator[Batch]:
-        raw = training_batches(
-            train,
-            sampled(number),
-            recipe.batch_in,
-            recipe.batch_out,
-            epoch_size=recipe.epoch_size,
-            seed=recipe.seed,
-            epoch=number,
-            balance=recipe.balance,
-            augment=augmentation(recipe),
-            jitter=recipe.jitter,
-            part=processes.part,
-        )
+        raw = training_batches(train, sampled(number), recipe, number, processes.part)
         for step, batch in enumerate(raw):
             images, extra = to_float(batch.images, device), to_float(batch.outliers, device)
             extra = mixed(extra, number, step, batch.outlier_count)
@@ -215,19 +185,7 @@ def feature_batches(
     """
     part = processes.part
 
-    def drawn(number: int) -> list[tuple[Positions, Positions]]:
-        return draws(
-            train,
-            outliers,
-            recipe.batch_in,
-            recipe.batch_out,
-            epoch_size=recipe.epoch_size,
-            seed=recipe.seed,
-            epoch=number,
-            balance=recipe.balance,
-        )
-
-    needed = [step for number in epochs for step in drawn(number)]
+    needed = [step for number in epochs for step in draws(train, outliers, recipe, number)]
     labels = torch.from_numpy(labels_of(train))
     known = _features(net, train, [index[part] for index, _ in needed], recipe, progress)
     others = known
@@ -235,7 +193,7 @@ def feature_batches(
         others = _features(net, outliers, [index[part] for _, index in needed], recipe, progress)
 
     def epoch(number: int) -> Iterator[Batch]:
-        for index, index_out in drawn(number):
+        for index, index_out in draws(train, outliers, recipe, number):
             features = known(index[part])
             all_labels = labels[index].to(features.device)
             yield Batch.part(processes, features, all_labels, others(index_out[part]), len(index_out))

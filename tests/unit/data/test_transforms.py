@@ -16,6 +16,7 @@ from macs.data.batches import DECODERS
 from macs.data.pixels import Index, Joined, picture
 from macs.data.preparation import Preparation
 from macs.data.transforms import augmented, crop_and_flip, crop_box, jittered, read_sorted, recoloured, resized_crops
+from macs.training.recipe import Recipe
 from macs.training.training_batches import draw, training_batches
 from official import images, write_png
 
@@ -60,7 +61,7 @@ def test_each_image_is_one_of_its_own_windows_and_all_are_equally_likely(flip: b
 def test_auto_flips_only_what_may_be_flipped(augment: Any, mirror: bool, flips: bool) -> None:
     train = replace(ImageSet.from_array(images(64, size=16), np.arange(64)), mirror=mirror)
     outliers = replace(ImageSet.from_array(images(64, seed=1, size=16)), mirror=not mirror)
-    (batch,) = training_batches(train, outliers, 64, 64, augment=augment)
+    (batch,) = training_batches(train, outliers, Recipe(batch_in=64, batch_out=64, augment=augment))
     found = found_windows(train.pixels[batch.labels.numpy()], batch.images.numpy())
     assert any(flip for *_, flip in found) == flips
     assert len({key[:2] for key in found}) > 10
@@ -182,8 +183,8 @@ def test_resized_crops_use_the_interpolation_of_the_preparation(photos: Path) ->
 def test_an_epoch_of_resized_crops_is_decided_by_its_seed(photos: Path) -> None:
     train = ImageSet.from_folder(photos, 8)
     one, again, other = (
-        torch.cat([batch.images for batch in training_batches(train, None, 2, 0, seed=seed, augment="resized-crop")])
-        for seed in (0, 0, 1)
+        torch.cat([batch.images for batch in training_batches(train, None, recipe)])
+        for recipe in (Recipe(batch_in=2, seed=seed, augment="resized-crop") for seed in (0, 0, 1))
     )
     assert torch.equal(one, again) and not torch.equal(one, other)
 

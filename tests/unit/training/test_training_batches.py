@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Generator, Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from macs import methods
 from macs.core.errors import MacsError
 from macs.data import ImageSet
 from macs.methods import Batch, Method, Step
+from macs.training.recipe import Recipe
 from macs.training.training_batches import (
     RawBatch,
     draw,
@@ -77,16 +78,17 @@ def labels(batches: Iterable[RawBatch]) -> list[int]:
 
 
 def epoch(
-    train: ImageSet, outliers: ImageSet | None = None, batch_in: int = 4, batch_out: int = 0, **options: Any
+    train: ImageSet, outliers: ImageSet | None = None, batch_in: int = 4, number: int = 0, **options: Any
 ) -> list[RawBatch]:
-    return list(training_batches(train, outliers, batch_in, batch_out, **{"augment": "none", **options}))
+    recipe = Recipe(batch_in=batch_in, **{"batch_out": 0, "augment": "none", **options})
+    return list(training_batches(train, outliers, recipe, number))
 
 
 def test_an_epoch_is_a_permutation_that_the_seed_and_the_epoch_decide() -> None:
     orders = {}
     for seed in (0, 1):
         for number in (0, 1):
-            batches = epoch(numbered(20), seed=seed, epoch=number)
+            batches = epoch(numbered(20), seed=seed, number=number)
             assert [len(batch.images) for batch in batches] == [4] * 5
             for batch in batches:
                 assert numbers(batch.images) == batch.labels.tolist()
@@ -117,7 +119,7 @@ def test_steps_and_lengths(count: int, batch_in: int, epoch_size: int, lengths: 
 
 
 def test_a_short_epoch_sees_other_images_in_the_next_one() -> None:
-    first, second = (epoch(numbered(100), epoch_size=8, epoch=number) for number in (0, 1))
+    first, second = (epoch(numbered(100), epoch_size=8, number=number) for number in (0, 1))
     assert set(labels(first)) != set(labels(second))
 
 
@@ -143,7 +145,7 @@ def test_balanced_epochs_draw_every_class_equally_often(
     train = uneven(*counts)
     orders = []
     for key in ((0, 0), (0, 0), (0, 1), (1, 0)):
-        batches = epoch(train, batch_in=batch_in, epoch_size=epoch_size, seed=key[0], epoch=key[1], balance=True)
+        batches = epoch(train, batch_in=batch_in, epoch_size=epoch_size, seed=key[0], number=key[1], balance=True)
         assert len(batches) == steps_per_epoch(len(train), batch_in, epoch_size)
         found = np.array([number for batch in batches for number in numbers(batch.images)])
         assert labels(batches) == train.labels[found].tolist()
@@ -159,7 +161,7 @@ def test_balanced_epochs_draw_every_class_equally_often(
 def test_outliers_are_drawn_afresh_and_without_replacement() -> None:
     drawn = []
     for number in range(3):
-        batches = epoch(numbered(20), numbered(300, labelled=False), batch_out=7, epoch=number)
+        batches = epoch(numbered(20), numbered(300, labelled=False), batch_out=7, number=number)
         assert [len(batch.outliers) for batch in batches] == [7] * 5
         drawn.append([n for batch in batches for n in numbers(batch.outliers)])
         assert len(set(drawn[-1])) == 35
@@ -201,28 +203,27 @@ def test_without_outliers_a_batch_counts_none_however_many_were_asked_for() -> N
     assert [batch.outlier_count for batch in epoch(numbered(8), batch_out=3)] == [0, 0]
 
 
-def test_by_default_an_epoch_is_the_first_of_seed_0_with_all_images_neither_balanced_nor_jittered() -> None:
-    train, outliers = uneven(20, 3), numbered(9, labelled=False)
-    order: dict[str, Any] = {"epoch_size": 0, "seed": 0, "epoch": 0, "balance": False}
-    for one, other in zip(draws(train, outliers, 4, 3), draws(train, outliers, 4, 3, **order), strict=True):
+def test_an_epoch_is_the_first_unless_another_is_asked_for() -> None:
+    train, outliers, recipe = uneven(20, 3), numbered(9, labelled=False), Recipe(batch_in=4, batch_out=3)
+    for one, other in zip(draws(train, outliers, recipe), draws(train, outliers, recipe, 0), strict=True):
         assert one[0].tolist() == other[0].tolist() and one[1].tolist() == other[1].tolist()
-    told = training_batches(train, outliers, 4, 3, **order, augment="auto", jitter=0.0)
-    for batch, expected in zip(training_batches(train, outliers, 4, 3), told, strict=True):
+    told = training_batches(train, outliers, recipe, 0)
+    for batch, expected in zip(training_batches(train, outliers, recipe), told, strict=True):
         assert torch.equal(batch.images, expected.images) and torch.equal(batch.outliers, expected.outliers)
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:
     train, outliers = ImageSet.from_array(images(30), np.arange(30)), ImageSet.from_array(images(50, 1))
-    for one, other in zip(*(epoch(train, outliers, 8, 6, augment="auto", seed=3) for _ in range(2)), strict=True):
+    for one, other in zip(
+        *(epoch(train, outliers, 8, batch_out=6, augment="auto", seed=3) for _ in range(2)), strict=True
+    ):
         assert torch.equal(one.images, other.images) and torch.equal(one.outliers, other.outliers)
         assert one.images.dtype == torch.uint8 and one.labels.dtype == torch.int64
 
 
-def test_training_needs_labels_and_a_known_augmentation() -> None:
+def test_training_needs_labels() -> None:
     with pytest.raises(MacsError, match="no labels"):
-        training_batches(numbered(4, labelled=False), None, 2, 0)
-    with pytest.raises(MacsError, match="no augmentation called 'flip'"):
-        training_batches(numbered(4), None, 2, 0, augment=cast(Any, "flip"))
+        training_batches(numbered(4, labelled=False), None, Recipe())
 
 
 def preparing() -> list[threading.Thread]:
@@ -230,7 +231,7 @@ def preparing() -> list[threading.Thread]:
 
 
 def test_closing_early_ends_the_thread() -> None:
-    batches = training_batches(numbered(1000), None, 4, 0)
+    batches = training_batches(numbered(1000), None, Recipe(batch_in=4))
     next(batches)
     assert preparing()
     assert isinstance(batches, Generator)
