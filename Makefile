@@ -19,7 +19,7 @@ SUPPORT := PYTHONPATH=tests/support
 UNIT := $(if $(ROOM),$(wildcard tests/unit/$(ROOM) tests/unit/test_$(ROOM).py),tests/unit)
 
 # What depends on other people's packages most, and takes little time.
-LOWEST := $(addprefix tests/unit/,core data evaluation figures nets/test_normalise.py test_metrics.py cli \
+LOWEST := $(addprefix tests/unit/,core data evaluation figures nets/test_network.py test_metrics.py cli \
 	training/test_options.py detector/test_formats.py detector/test_metadata.py report/test_charts.py) \
 	$(addprefix tests/integration/detector/,test_export.py test_int8.py)
 

@@ -21,7 +21,7 @@ from macs.detector.score_selection import Choice
 from macs.metrics.reliability import HIGHEST, LOWEST
 
 FORMAT, VERSION = "macs-detector", 4
-OF_ROWS = 5  # the version of a file that judges rows, which macs before 0.3 would not know what to do with
+OF_ROWS = 5  # the version of a file that judges rows
 MOST_IMAGES = 2**53
 MOST_COLUMNS = 2**31
 
