@@ -36,7 +36,12 @@ TARGETS = {  # files in src/macs, and the tests that should notice a change of t
     "calibration": ("detector/calibration.py", "tests/unit/detector/test_calibration.py"),
     "methods": ("methods/*.py", "tests/unit/methods"),
     "scores": ("scores/*.py", "tests/unit/scores"),
-    "batches": ("training/training_batches.py", "tests/unit/training/test_training_batches.py"),
+    "batches": (
+        "training/training_batches.py",
+        " ".join(
+            f"tests/unit/training/test_{name}.py" for name in ("training_batches", "sampling", "mixing", "accumulation")
+        ),
+    ),
 }
 SLOW = (  # tests, or those that start another process, which would import the file without the change
     "random_cases_equal",
@@ -212,7 +217,7 @@ def run_tests(tests: str, mutant: Mutant, seconds: int) -> tuple[bool, float]:
         import pytest
 
         skipped = " and ".join(f"not {name}" for name in SLOW)
-        os._exit(pytest.main([tests, "-x", "-q", "-p", "no:cacheprovider", "-k", skipped]))
+        os._exit(pytest.main([*tests.split(), "-x", "-q", "-p", "no:cacheprovider", "-k", skipped]))
     _, status, used = os.wait4(child, 0)
     return status == 0, used.ru_utime + used.ru_stime
 
