@@ -18,7 +18,7 @@ from macs.core import __version__
 from macs.evaluation.results import COVERAGES
 from macs.evaluation.tables import threshold, with_error
 from macs.metrics import shown
-from macs.report import charts, history, thresholds, thumbnails
+from macs.report import charts, thresholds, thumbnails
 from macs.report.findings import Findings
 
 FOLDER = Path(__file__).parent
@@ -97,7 +97,7 @@ def content(findings: Findings) -> dict[str, Any]:
         "training": findings.training,
         "detector": findings.detector,
         "calibration": calibration,
-        "history": history.charts(findings.training) if findings.training else [],
+        "history": charts.training_curves(findings.training) if findings.training else [],
         "survival": charts.survival(choice, [known.title, *titles], ["known", *styles]),
         "roc": charts.roc(choice, styles, evaluation),
         "selective": charts.selective(evaluation, evaluation.selective) if evaluation.selective else None,

@@ -12,7 +12,7 @@ from macs.data import ImageSet
 from macs.data.preparation import Preparation
 from macs.data.spec import DataSpec
 from macs.evaluation import measure
-from macs.report import charts, history
+from macs.report import charts
 from macs.report.charts import BINS, SMOOTHING, Axis, path
 from macs.report.findings import Judged, TrainingRecord
 from macs.report.thresholds import choose
@@ -129,18 +129,18 @@ def epochs(count: int, outliers: bool) -> list[Epoch]:
 
 @pytest.mark.parametrize("count", [1, 2, 10, 100])
 def test_training_curves_of_any_length(count: int) -> None:
-    with_outliers = dict(history.charts(TrainingRecord(SPEC, 0.5, 0.5, epochs(count, True))))
-    plain = dict(history.charts(TrainingRecord(SPEC, None, None, epochs(count, False))))
+    with_outliers = dict(charts.training_curves(TrainingRecord(SPEC, 0.5, 0.5, epochs(count, True))))
+    plain = dict(charts.training_curves(TrainingRecord(SPEC, None, None, epochs(count, False))))
     assert list(with_outliers) == ["Loss", "Accuracy", "Confidence", "Confidence gap"]
     assert list(plain) == ["Loss", "Accuracy", "Confidence"]
     assert [curve.name for curve in with_outliers["Confidence"].curves] == ["known", "outliers"]
     assert [curve.name for curve in plain["Confidence"].curves] == ["known"]
     assert f"{2 / count:.3g}" in plain["Loss"].alt and len(plain["Loss"].x_ticks) <= 7
-    assert history.charts(TrainingRecord(SPEC, None, None, [])) == []
+    assert charts.training_curves(TrainingRecord(SPEC, None, None, [])) == []
 
 
 def test_the_margin_is_drawn_where_the_gap_has_to_reach() -> None:
-    gap = dict(history.charts(TrainingRecord(SPEC, 0.2, 0.2, epochs(5, True))))["Confidence gap"]
+    gap = dict(charts.training_curves(TrainingRecord(SPEC, 0.2, 0.2, epochs(5, True))))["Confidence gap"]
     line = next(curve for curve in gap.curves if curve.name == "margin 0.2")
     (at,) = {float(y) for y in points(line.path)[:, 1]}
     tick = next(tick for tick in gap.y_ticks if tick.label == "0.2")
@@ -152,7 +152,7 @@ def test_validation_and_the_epoch_that_is_kept_are_drawn_where_there_are_any() -
     accurate = [replace(epoch, validation_accuracy=0.5 + epoch.epoch / 10) for epoch in plain]
     whole = [replace(epoch, validation_auroc=1 - epoch.epoch / 10, kept=epoch.epoch == 2) for epoch in accurate]
     drawn = {
-        name: dict(history.charts(TrainingRecord(SPEC, None, None, each)))
+        name: dict(charts.training_curves(TrainingRecord(SPEC, None, None, each)))
         for name, each in {"plain": plain, "accurate": accurate, "whole": whole}.items()
     }
     assert [curve.name for curve in drawn["plain"]["Accuracy"].curves] == ["training"]
@@ -165,5 +165,6 @@ def test_validation_and_the_epoch_that_is_kept_are_drawn_where_there_are_any() -
     assert kept.name == "epoch 2, which is kept" and drawn["whole"]["Validation"].alt.endswith(" Epoch 2 is kept.")
     np.testing.assert_allclose(points(kept.path), [[0.25, 0], [0.25, 1]])
     last = [replace(epoch, kept=epoch.epoch == 5) for epoch in plain]
-    assert all(len(chart.curves) <= 2 for _, chart in history.charts(TrainingRecord(SPEC, None, None, last)))
-    assert [c.name for c in dict(history.charts(TrainingRecord(SPEC, None, None, last)))["Loss"].curves] == ["loss"]
+    assert all(len(chart.curves) <= 2 for _, chart in charts.training_curves(TrainingRecord(SPEC, None, None, last)))
+    loss = dict(charts.training_curves(TrainingRecord(SPEC, None, None, last)))["Loss"]
+    assert [curve.name for curve in loss.curves] == ["loss"]
