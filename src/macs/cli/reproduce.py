@@ -153,12 +153,14 @@ def reproduce(
             estimate = plan(setup, parts, only, seeds)
             return show(estimate, estimate.as_dict(), json)
 
+        from macs.research.paper_experiments import keep_trainings
         from macs.research.paper_publication import publish_parts
         from macs.research.paper_runs import reproduce as run
 
         runner = engine.make(data, SerialEngine(data, sys.stderr.isatty()), results)
         outcome = run(setup, parts, only, seeds, fpr_rule, engine=runner)
         written = publish_parts(parts, outcome)
+        keep_trainings(outcome)
     publications = [replace(each, named=results.named) for each in written]
     failures = {training.name: reason for training, reason in outcome.failures.items()}
     value = {"parts": [publication.as_dict() for publication in publications], "failures": failures}
