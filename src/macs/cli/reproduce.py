@@ -80,7 +80,8 @@ def reproduce(
         Only these rows, such as oe, energy, mixoe, divoe, macs (m = 0.5), macs-validation, macs-test.
     as_released
         Follow the authors' released code where it departs from the paper or from a method's own authors: Energy, MixOE,
-        DivOE, the loop over margins and ImageNet-32's epochs (docs/paper.md). A row shows OE for as long as MaCS.
+        DivOE, the loop over margins and ImageNet-32's epochs (docs/paper-departures.md). A row shows OE for as long as
+        MaCS.
     outliers
         Auxiliary outliers: a name from `macs data list`, a folder of images, or a .npy [default: 300k; at the scale
         lab, if that is missing, outliers_train.npy and outliers_val.npy in the data folder].
