@@ -362,7 +362,8 @@ def arranged(
     """Arrays from the columns of a table, and the names of the features if they have their own.
 
     logit_0, logit_1, ... are the logits, and so with features and probabilities; `label` holds labels. Where no column
-    is called like that, all others are features.
+    is called like that, all others are features. Numbers start at 0 or 1 and leave none out: with a gap, the columns
+    after it would be taken for others.
     """
     if twice := {entry for entry, count in Counter(columns).items() if count > 1}:
         raise MacsError(f"{name} has two columns that are called {min(twice)!r}; give each its own name.")
@@ -381,6 +382,13 @@ def arranged(
         else:
             others.append(place)
     for kind, places in parts.items():
+        first = min(places) and 1
+        if missing := {*range(first, first + len(places))} - places.keys():
+            present = columns[places[max(places)]]
+            raise MacsError(
+                f"{name} has {len(places)} columns of {kind} up to {present!r}, but none with the number "
+                f"{min(missing)}; number them 0, 1, 2 and so on."
+            )
         arrays[kind] = stacked([places[number] for number in sorted(places)], columns, column, name)
     names: tuple[str, ...] = ()
     if not arrays.keys() & {*KINDS}:

@@ -175,6 +175,12 @@ def swelling_table(path: Path) -> None:
         ("a.npz", swelling, "a.npz would take 537 MB of memory, over 100 times"),
         ("a.parquet", swelling_table, "a.parquet would take 320 MB of memory, over 100 times"),
         ("a.csv", lambda path: path.write_text("feature_1,feature_01\n1,2\n"), "which are one column"),
+        (
+            "a.csv",
+            lambda path: path.write_text("feature_0,feature_1,feature_4\n1,2,3\n"),
+            "3 columns of features up to 'feature_4', but none with the number 2",
+        ),
+        ("a.csv", lambda path: path.write_text("logit_2,logit_3\n1,2\n"), "of logits up to 'logit_3', .* the number 1"),
         ("a.csv", lambda path: path.write_text("a,b\n1,1_0\n"), "The column 'b' of .* does not hold numbers"),
         ("a.csv", nothing, "is empty"),
         ("a.csv", lambda path: path.write_text("a,b\n1\n"), "has 2 columns, but a row of 1 cells near line 2"),
