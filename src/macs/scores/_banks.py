@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 SEED = 0
-PRODUCTS = 2**24  # of features with a bank at a time: 64 MB, however many features there are
+PRODUCTS = 2**23  # of features with a bank at a time: 32 MB, however many features there are
 
 
 def drawn(features: Tensor, count: int) -> Tensor:
