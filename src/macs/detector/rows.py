@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,7 +153,8 @@ class Rows:
             raise MacsError(f"{name} has {len(made.features):,} rows of features and {len(made.logits):,} of {what}.")
         if made.logits is not None and not made.probabilities and sums_to_one(made.logits):
             raise MacsError(
-                f"The logits of {name} are probabilities, since every row sums to one; give them as probabilities."
+                f"The logits of {name} are probabilities, since every row sums to one; give them as "
+                "probabilities= or, in a file, as an array or columns of that name."
             )
         return made if labels is None else made._labelled(labels, tuple(map(str, classes)))
 
@@ -172,7 +174,7 @@ class Rows:
             if width and len(known) != width:
                 raise MacsError(
                     f"The labels of {self.name} name {len(known)} classes ({few(known)}), but there are {width} "
-                    "logits; give classes=, the names of the columns in order."
+                    "logits; give classes, the names of the columns in order."
                 )
             if unknown := [value for value in found if value not in known]:
                 raise MacsError(
@@ -386,6 +388,10 @@ def arranged(
         else:
             others.append(place)
     for kind, places in parts.items():
+        first, last = min(*places, 1), max(places)  # columns are counted from 0 or from 1
+        if (missing := next(number for number in count(first) if number not in places)) < last:
+            gap = re.sub("[0-9]+", str(missing), columns[places[last]])
+            raise MacsError(f"{name} has a column {columns[places[last]]!r}, but none that is called {gap!r}; add it.")
         arrays[kind] = stacked([places[number] for number in sorted(places)], columns, column, name)
     names: tuple[str, ...] = ()
     if not arrays.keys() & {*KINDS}:
