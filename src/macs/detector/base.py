@@ -97,25 +97,15 @@ class ImageDetector(BaseDetector):
         return self.predict(images)
 
     def _judge_files(
-        self,
-        paths: str | Path | Iterable[str | Path],
-        thresholds: NDArray[np.float32],
-        on_row: Callable[[Verdict], Any],
+        self, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
     ) -> Iterator[Verdict]:
-        return self._rows(find_images(paths), thresholds, on_row)
+        return self._rows(find_images(paths), thresholds)
 
-    def predict_items(
-        self,
-        items: Iterable[Item],
-        threshold: float | None = None,
-        on_row: Callable[[Verdict], Any] = lambda row: None,
-    ) -> Iterator[Verdict]:
+    def predict_items(self, items: Iterable[Item], threshold: float | None = None) -> Iterator[Verdict]:
         """Return one row per image, in order; a mistake in the threshold is raised before the first row."""
-        return self._rows(items, self.thresholds(threshold), on_row)
+        return self._rows(items, self.thresholds(threshold))
 
-    def _rows(
-        self, items: Iterable[Item], thresholds: NDArray[np.float32], on_row: Callable[[Verdict], Any]
-    ) -> Iterator[Verdict]:
+    def _rows(self, items: Iterable[Item], thresholds: NDArray[np.float32]) -> Iterator[Verdict]:
         log.info("%d threads decode pictures", DECODERS.workers)
         with self.asking() as ask:
             for batch in in_batches(decoded(items, self.preparation), batch_at(self.size)):
@@ -125,9 +115,7 @@ class ImageDetector(BaseDetector):
                     names = (picture.name for picture in batch if picture.pixels is not None)
                     rows = self.judge(ask(np.stack(pixels)), thresholds).rows(names)
                 for picture in batch:
-                    row = next(rows) if picture.pixels is not None else Verdict(picture.name, reason=picture.reason)
-                    on_row(row)
-                    yield row
+                    yield next(rows) if picture.pixels is not None else Verdict(picture.name, reason=picture.reason)
 
     def evaluate(
         self,

@@ -56,14 +56,11 @@ class BaseDetector:
         if not isinstance(paths, str | Path | Iterable):
             raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
         check_promise(self.calibrated, threshold, fdr)
-        rows = self._judge_files(paths, self.thresholds(threshold), on_row)
+        rows = told(self._judge_files(paths, self.thresholds(threshold)), on_row)
         return rows if fdr is None else control_false_discoveries(rows, fdr)
 
     def _judge_files(
-        self,
-        paths: str | Path | Iterable[str | Path],
-        thresholds: NDArray[np.float32],
-        on_row: Callable[[Verdict], Any],
+        self, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
     ) -> Iterator[Verdict]:
         """Yield one verdict per image or row, in order."""
         raise NotImplementedError(f"{type(self).__name__} does not define `_judge_files`")
@@ -99,6 +96,13 @@ class BaseDetector:
         highest = highest_discovery(verdicts.p_value[judged], fdr)
         is_ood = (verdicts.p_value <= highest) | ~judged
         return replace(verdicts, is_ood=is_ood, threshold=np.full_like(verdicts.threshold, np.nan))
+
+
+def told(rows: Iterable[Verdict], on_row: Callable[[Verdict], Any]) -> Iterator[Verdict]:
+    """Yield verdicts, and call a function with each before."""
+    for row in rows:
+        on_row(row)
+        yield row
 
 
 def check_promise(record: Calibration, threshold: float | None, fdr: float | None) -> None:

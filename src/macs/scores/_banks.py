@@ -1,5 +1,6 @@
 """The bank of training features that a score keeps: how it is drawn, and how features are compared with all of it."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 SEED = 0
-PRODUCTS = 2**24  # of features with a bank at a time: 64 MB, however many features there are
+PRODUCTS = 2**23  # of features with a bank at a time: 32 MB, however many features there are
 
 
 def drawn(features: Tensor, count: int) -> Tensor:
@@ -26,4 +27,5 @@ def compared(work: Callable[[Tensor], Tensor], features: Tensor, bank: Tensor) -
     rows = max(1, PRODUCTS // max(1, len(bank)))
     if torch.compiler.is_exporting() or len(features) <= rows:
         return work(features)
-    return torch.cat([work(part) for part in features.split(rows)])
+    parts = math.ceil(len(features) / rows)
+    return torch.cat([work(part) for part in features.tensor_split(parts)])

@@ -24,7 +24,7 @@ class Gaussians(NamedTuple):
         """(f - mu_c)^T S^-1 (f - mu_c) for N features and C classes, N x C."""
         points = (features - self.centre) @ self.whiten
         both = points.square().sum(1, keepdim=True) + self.means.square().sum(1)
-        return (both - 2 * points @ self.means.T).clamp(min=0)
+        return (both - 2 * (points @ self.means.T)).clamp(min=0)
 
 
 def fit_gaussians(features: Tensor, labels: Tensor) -> Gaussians:
