@@ -4,6 +4,7 @@ Absolute times mean little on shared machines. Every case of a comparison is the
 what counts is the ratio of medians.
 """
 
+import ctypes
 import json
 import os
 import platform
@@ -93,8 +94,13 @@ def multiply_rate(dtype: torch.dtype, size: int = 2048, times: int = 4) -> float
 
 
 def memory_peak(work: Callable[[], object]) -> int:
-    """The most resident memory, in bytes above the start, that the process had while it did the work."""
+    """The most resident memory, in bytes above the start, that the process had while it did the work.
+
+    What was freed before goes back to the system first; the work would use it again, and seem to take nothing.
+    """
     peak, done = 0, threading.Event()
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
     start = resident()
 
     def watch() -> None:

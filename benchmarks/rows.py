@@ -5,8 +5,8 @@ python benchmarks/rows.py [ROWS]
 The scores are fitted to 10,000 rows of ten classes. numpy does all that `calibrate` and `predict` have to (predicted
 class, confidence, p-value, comparison with the threshold), in batches as large as ours. `predict_features` of
 pytorch-ood and `decision_function` of PyOD's KNN, if installed, give confidences alone, for a twentieth of the rows.
-All take turns; rates are in rows per second, and memory is what a first prediction takes beyond its rows. knn has a
-fiftieth of the rows, since it compares each with all 10,000.
+All take turns; rates are in rows per second, and memory is what a first prediction takes beyond its rows, verdicts
+included. knn has a fiftieth of the rows, since it compares each with all 10,000.
 """
 
 import sys

@@ -80,7 +80,8 @@ def reproduce(
         Only these rows, such as oe, energy, mixoe, divoe, macs (m = 0.5), macs-validation, macs-test.
     as_released
         Follow the authors' released code where it departs from the paper or from a method's own authors: Energy, MixOE,
-        DivOE, the loop over margins and ImageNet-32's epochs (docs/paper.md). A row shows OE for as long as MaCS.
+        DivOE, the loop over margins and ImageNet-32's epochs (docs/paper-departures.md). A row shows OE for as long as
+        MaCS.
     outliers
         Auxiliary outliers: a name from `macs data list`, a folder of images, or a .npy [default: 300k; at the scale
         lab, if that is missing, outliers_train.npy and outliers_val.npy in the data folder].
@@ -153,12 +154,14 @@ def reproduce(
             estimate = plan(setup, parts, only, seeds)
             return show(estimate, estimate.as_dict(), json)
 
+        from macs.research.paper_experiments import keep_trainings
         from macs.research.paper_publication import publish_parts
         from macs.research.paper_runs import reproduce as run
 
         runner = engine.make(data, SerialEngine(data, sys.stderr.isatty()), results)
         outcome = run(setup, parts, only, seeds, fpr_rule, engine=runner)
         written = publish_parts(parts, outcome)
+        keep_trainings(outcome)
     publications = [replace(each, named=results.named) for each in written]
     failures = {training.name: reason for training, reason in outcome.failures.items()}
     value = {"parts": [publication.as_dict() for publication in publications], "failures": failures}

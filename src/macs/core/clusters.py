@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from macs.core import __version__
 from macs.core.errors import MacsError, first_line
-from macs.core.interpreter import working_folder_last
+from macs.core.interpreter import driver_folders_last
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def connected(address: str | None, local: dict[str, Any] | None = None) -> Any:
     settings: dict[str, Any]
     existing = address or os.environ.get("RAY_ADDRESS")
     settings = {"address": existing} if existing else {"address": "local", "include_dashboard": False, **(local or {})}
-    hook = f"{working_folder_last.__module__}.{working_folder_last.__name__}"
+    hook = f"{driver_folders_last.__module__}.{driver_folders_last.__name__}"
     settings["runtime_env"] = {"worker_process_setup_hook": hook, **settings.get("runtime_env", {})}
     try:
         if existing:

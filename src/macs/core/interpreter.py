@@ -7,7 +7,7 @@ as module:Class, is still found there: `registry.import_from` puts the folder la
 
 import ctypes
 import sys
-from pathlib import Path
+from typing import SupportsIndex
 
 PYTHON_FLAGS = ("-P",)
 
@@ -17,11 +17,16 @@ def python(*arguments: str) -> list[str]:
     return [sys.executable, *PYTHON_FLAGS, *arguments]
 
 
-def working_folder_last() -> None:
-    """Move the working folder to the end of sys.path: Ray puts that of the driver first in every worker."""
-    folder = str(Path.cwd())
-    if folder in sys.path:
-        sys.path[:] = [place for place in sys.path if place != folder] + [folder]
+class _Appending(list[str]):
+    """A sys.path to which folders are added at the end only."""
+
+    def insert(self, place: SupportsIndex, folder: str) -> None:
+        self.append(folder)
+
+
+def driver_folders_last() -> None:
+    """Have Ray put the driver's folders last on a worker's sys.path, and not first, as it does with the first task."""
+    sys.path = _Appending(sys.path)
 
 
 def keep_freed_memory() -> None:

@@ -283,16 +283,14 @@ class FeatureDetector(RowDetector, ScoredDetector[Rows]):
 
     def _check_head(self, rows: Rows) -> None:
         """Refuse a head that does not compute the logits that are given beside it."""
-        if self.head is None or rows.logits is None or rows.probabilities:
+        if self.head is None or rows.logits is None or rows.probabilities or not len(rows):
             return
-        some = rows.subset(np.arange(min(len(rows), 256)))
-        part = next(some.slices())
-        good = [place for place in range(len(some)) if place not in part.reasons]
+        part = next(rows.slices(256)).usable()
         assert part.features is not None and part.logits is not None  # since both were given
         if part.logits.shape[1] != len(self.head[1]):
             raise MacsError(f"{rows.name} has {part.logits.shape[1]} logits per row, but the head {len(self.head[1])}.")
-        given, made = part.logits[good], self._logits(torch.from_numpy(part.features[good])).numpy()
-        if good and not np.abs(given - made).mean() <= AGREE * max(float(given.std()), 1e-6):
+        given, made = part.logits, self.outputs(part.features, None).logits.cpu().numpy()
+        if len(given) and not np.abs(given - made).mean() <= AGREE * max(float(given.std()), 1e-6):
             raise MacsError(
                 f"The head does not compute the logits of {rows.name} from its features; give the weights (K x D) and "
                 "the bias of the last layer, and the features that enter it."
@@ -314,10 +312,10 @@ class FeatureDetector(RowDetector, ScoredDetector[Rows]):
         return torch.nn.functional.linear(features, *self.head)
 
     def outputs(self, features: NDArray[np.float32] | None, logits: NDArray[np.float32] | None) -> Outputs:
-        """The arrays of a batch as the score takes them."""
-        tensor = None if features is None else torch.from_numpy(features).to(self.device)
+        """The arrays of a batch as the score takes them: copies, since a score may compute in place."""
+        tensor = None if features is None else torch.tensor(features, device=self.device)
         if logits is not None:
-            given = torch.from_numpy(logits).to(self.device)
+            given = torch.tensor(logits, device=self.device)
             return Outputs(given.clamp(min=SMALLEST).log() if self.accepted.probabilities else given, tensor)
         assert tensor is not None  # since there is always one of both
         return Outputs(tensor[:, :0] if self.head is None else self._logits(tensor), tensor)

@@ -79,14 +79,11 @@ class BaseDetector:
         if not isinstance(paths, str | Path | Iterable):
             raise MacsError(f"predict_files takes a path or a list of paths, not a {type(paths).__name__}.")
         check_promise(self.calibrated, threshold, fdr)
-        rows = self._judge_files(paths, self.thresholds(threshold), on_row)
+        rows = told(self._judge_files(paths, self.thresholds(threshold)), on_row)
         return rows if fdr is None else control_false_discoveries(rows, fdr)
 
     def _judge_files(
-        self,
-        paths: str | Path | Iterable[str | Path],
-        thresholds: NDArray[np.float32],
-        on_row: Callable[[Verdict], Any],
+        self, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
     ) -> Iterator[Verdict]:
         """Yield one verdict per image or row, in order."""
         raise NotImplementedError(f"{type(self).__name__} does not define `_judge_files`")
@@ -122,6 +119,13 @@ class BaseDetector:
         highest = highest_discovery(verdicts.p_value[judged], fdr)
         is_ood = (verdicts.p_value <= highest) | ~judged
         return replace(verdicts, is_ood=is_ood, threshold=np.full_like(verdicts.threshold, np.nan))
+
+
+def told(rows: Iterable[Verdict], on_row: Callable[[Verdict], Any]) -> Iterator[Verdict]:
+    """Yield verdicts, and call a function with each before."""
+    for row in rows:
+        on_row(row)
+        yield row
 
 
 def check_promise(record: Calibration, threshold: float | None, fdr: float | None) -> None:
@@ -207,25 +211,15 @@ class ImageDetector(BaseDetector):
         return self.predict(images)
 
     def _judge_files(
-        self,
-        paths: str | Path | Iterable[str | Path],
-        thresholds: NDArray[np.float32],
-        on_row: Callable[[Verdict], Any],
+        self, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
     ) -> Iterator[Verdict]:
-        return self._rows(find_images(paths), thresholds, on_row)
+        return self._rows(find_images(paths), thresholds)
 
-    def predict_items(
-        self,
-        items: Iterable[Item],
-        threshold: float | None = None,
-        on_row: Callable[[Verdict], Any] = lambda row: None,
-    ) -> Iterator[Verdict]:
+    def predict_items(self, items: Iterable[Item], threshold: float | None = None) -> Iterator[Verdict]:
         """Return one row per image, in order; a mistake in the threshold is raised before the first row."""
-        return self._rows(items, self.thresholds(threshold), on_row)
+        return self._rows(items, self.thresholds(threshold))
 
-    def _rows(
-        self, items: Iterable[Item], thresholds: NDArray[np.float32], on_row: Callable[[Verdict], Any]
-    ) -> Iterator[Verdict]:
+    def _rows(self, items: Iterable[Item], thresholds: NDArray[np.float32]) -> Iterator[Verdict]:
         log.info("%d threads decode pictures", DECODERS.workers)
         with self.asking() as ask:
             for batch in in_batches(decoded(items, self.preparation), batch_at(self.size)):
@@ -235,9 +229,7 @@ class ImageDetector(BaseDetector):
                     names = (picture.name for picture in batch if picture.pixels is not None)
                     rows = self.judge(ask(np.stack(pixels)), thresholds).rows(names)
                 for picture in batch:
-                    row = next(rows) if picture.pixels is not None else Verdict(picture.name, reason=picture.reason)
-                    on_row(row)
-                    yield row
+                    yield next(rows) if picture.pixels is not None else Verdict(picture.name, reason=picture.reason)
 
     def evaluate(
         self,

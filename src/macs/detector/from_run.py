@@ -125,25 +125,20 @@ def detector_from_rows(
 
     if features is None and logits is None:
         raise MacsError("--head is the last layer above features; give these too, with --features.")
-    kind = "features" if features is not None else "logits"
-    rows = rows_in(features or logits or "", kind)
-    if features is not None and logits is not None:
-        if twice := sorted(rows.keys() & (beside := rows_in(logits, "logits")).keys()):
-            raise MacsError(f"{features} and {logits} both hold {twice[0]}; give it once.")
-        rows |= beside
+    files = {kind: path for kind, path in (("features", features), ("logits", logits)) if path is not None}
+    kind = next(iter(files))
+    rows = rows_in(files, classes)
     layer = None if head is None else head_in(head)
     name = score or "energy"
     if name == AUTO:
         raise MacsError("--score auto chooses a score by looking at images; name one for features and logits.")
     detector = FeatureDetector(get(name, **settings or {}), layer, tuple(classes))
     if fit_on is not None:
-        detector.fit(rows_in(fit_on, kind), rows=fit_rows)
+        detector.fit(rows_in({kind: fit_on}, classes), rows=fit_rows)
     elif detector.score.needs("training images"):
         raise MacsError(f"{name} is fitted to ID training rows; name a file of them with --fit-on.")
-    unknown = {str(path): rows_in(path, kind) for path in outliers}
-    return detector.calibrate(
-        rows, keep=keep, per_class=per_class, outliers=unknown, check=check, name=features or logits
-    )
+    unknown = {path: rows_in({kind: path}, classes) for path in outliers}
+    return detector.calibrate(rows, keep=keep, per_class=per_class, outliers=unknown, check=check)
 
 
 def images_to_calibrate_on(trained: TrainedNetwork, split: str | None, data: Path | None) -> ImageSet:

@@ -1,7 +1,6 @@
 """RowDetector: the part of a feature detector that does not depend on whether PyTorch or ONNX Runtime computes it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from macs.core.files import user_path
 from macs.data.image_files import printable_name
 from macs.detector.base import BaseDetector, check_promise
 from macs.detector.row_files import tables_in
-from macs.detector.rows import BATCH, Columns, Rows, Slice
+from macs.detector.rows import Columns, Rows
 from macs.evaluation.protocol import Protocol
 from macs.evaluation.results import Evaluation, measure
 from macs.metrics import FprRule
-from macs.predictions import NO_CLASS, Predictions, Verdict, Verdicts, joined
+from macs.predictions import NO_CLASS, Predictions, Verdict, Verdicts
 
 
 class RowDetector(BaseDetector):
@@ -78,24 +77,17 @@ class RowDetector(BaseDetector):
         return self.decided(self.judge(*self._placed(rows, tau)), fdr)
 
     def _judge_files(
-        self,
-        paths: str | Path | Iterable[str | Path],
-        thresholds: NDArray[np.float32],
-        on_row: Callable[[Verdict], Any],
+        self, paths: str | Path | Iterable[str | Path], thresholds: NDArray[np.float32]
     ) -> Iterator[Verdict]:
         for path in [paths] if isinstance(paths, str | Path) else paths:
             first, name = 0, printable_name(user_path(path))
             try:
                 for part in tables_in(path, self.accepted):
                     verdicts = self.judge(*self._placed(part, thresholds))
-                    for row in verdicts.rows(f"{name}[{first + place}]" for place in range(len(part))):
-                        on_row(row)
-                        yield row
+                    yield from verdicts.rows(f"{name}[{first + place}]" for place in range(len(part)))
                     first += len(part)
             except MacsError as error:
-                row = Verdict(name, reason=str(error))
-                on_row(row)
-                yield row
+                yield Verdict(name, reason=str(error))
 
     def evaluate(
         self,
@@ -155,27 +147,17 @@ class RowDetector(BaseDetector):
         return predictions, tau, reasons
 
     def asked(self, rows: Rows) -> tuple[Predictions, dict[int, str]]:
-        """Return the predictions, and the reasons for rows that have none, by their positions."""
+        """Return the predictions, NaN for rows that cannot be judged, and the reasons for these by their positions."""
         if not len(rows):
             raise MacsError(f"{rows.name}: there is no row; give one at least.")
+        # Kept small arrays, one per batch, would lie between freed large ones and keep these from being used again.
+        index = np.full(len(rows), NO_CLASS)
+        confidence, p_value = (np.full(len(rows), np.nan, np.float32) for _ in range(2))
         reasons: dict[int, str] = {}
-        parts = []
-        for number, part in enumerate(rows.slices()):
-            parts.append(self.asked_slice(part))
-            reasons |= {number * BATCH + place: reason for place, reason in part.reasons.items()}
-        return joined(parts), reasons
-
-    def asked_slice(self, part: Slice) -> Predictions:
-        """Predictions for a batch, with NaN for the rows that cannot be judged."""
-        if not part.reasons:
-            return self.answer(part.features, part.logits)
-        arrays = [array for array in (part.features, part.logits) if array is not None]
-        count = len(arrays[0])
-        good = np.setdiff1d(np.arange(count), [*part.reasons])
-        whole = Predictions(np.full(count, NO_CLASS), np.full(count, np.nan, np.float32))
-        if not len(good):
-            return whole
-        found = self.answer(*(None if array is None else array[good] for array in (part.features, part.logits)))
-        for name in ("index", "confidence", "p_value"):
-            getattr(whole, name)[good] = getattr(found, name)
-        return replace(whole)
+        for part in rows.slices():
+            reasons |= part.reasons
+            places, features, logits, _ = part.usable()
+            if len(places):
+                found = self.answer(features, logits)
+                index[places], confidence[places], p_value[places] = found.index, found.confidence, found.p_value
+        return Predictions(index, confidence, p_value), reasons

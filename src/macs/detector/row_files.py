@@ -7,7 +7,7 @@ on (macs/detector/rows.py); a .npy file is the one array that is asked for. Noth
 import csv
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,36 +28,46 @@ MOST, SWELLING = 2**28, 100  # bytes that a file may unpack to, or times its own
 
 
 def tables_in(path: str | Path, columns: Columns | None = None, kind: str = "features") -> Iterator[Rows]:
-    """The rows of a file in parts; `kind` is what a .npy file holds, unless `columns` has one array only."""
+    """The rows of a file in parts, without labels; `kind` is what a .npy file holds, unless `columns` has one array."""
+    if columns is not None and len(columns.takes) == 1:
+        (kind,) = columns.takes
+    for arrays, names in _parts(path, kind):
+        yield Rows.of({name: array for name, array in arrays.items() if name in KINDS}, name=str(path)).named(names)
+
+
+def rows_in(files: Mapping[str, str | Path], classes: Sequence[str] = ()) -> Rows:
+    """All rows of one file, or of two that hold different arrays of the same rows, by what each holds if it is a .npy.
+
+    `classes` are the names of the logits' columns, which labels that are text refer to.
+    """
+    found: dict[str, Any] = {}
+    names: tuple[str, ...] = ()
+    for kind, path in files.items():
+        parts, called = zip(*_parts(path, kind), strict=True)
+        own = {
+            name: np.concatenate([part[name] for part in parts]) if parts[1:] else parts[0][name] for name in parts[0]
+        }
+        if twice := sorted(found.keys() & own.keys()):
+            raise MacsError(f"{' and '.join(map(str, files.values()))} both hold {twice[0]}; give it once.")
+        found |= own
+        names = names or called[0]
+    return Rows.of(found, classes=classes, name=str(next(iter(files.values())))).named(names)
+
+
+def _parts(path: str | Path, kind: str) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
+    """The arrays of a file by their names, a part of the rows at a time, and the names of the features' columns."""
     path = input_file(path, "file of features or logits")
     if path.suffix not in SUFFIXES:
         raise MacsError(f"{path} does not hold rows of numbers; give a file that ends in {', '.join(SUFFIXES)}.")
     if path.suffix in (".npz", ".npy"):
-        if columns is not None and len(columns.takes) == 1:
-            (kind,) = columns.takes
-        yield from _arrays(path, kind)
+        yield _arrays(path, kind), ()
         return
     empty = True
     for names, values in _parquet(path) if path.suffix == ".parquet" else _csv(path):
-        arrays, own = arranged(names, values.__getitem__, str(path))
-        yield Rows.of(arrays, name=str(path)).named(own)
+        yield arranged(names, values.__getitem__, str(path))
         empty = False
     if empty:
         raise MacsError(f"{path} has no rows; give some.")
-
-
-def rows_in(path: str | Path, kind: str = "features") -> dict[str, Any]:
-    """All rows of a file, as a mapping of the names of arrays to arrays, or to a table."""
-    parts = list(tables_in(path, kind=kind))
-    first = parts[0]
-    second = "probabilities" if first.probabilities else "logits"
-    found: dict[str, Any] = {}
-    for name, field in (("features", "features"), (second, "logits"), ("labels", "labels")):
-        if getattr(first, field) is not None:
-            found[name] = np.concatenate([getattr(part, field) for part in parts])
-    if first.classes:
-        found["labels"] = np.concatenate([np.array(part.classes)[part.labels] for part in parts])
-    return found
 
 
 def head_in(path: str | Path) -> tuple[Any, Any]:
@@ -89,13 +99,14 @@ def _saved(path: Path, wanted: Sequence[str]) -> Any:
         raise MacsError(f"{path} is damaged or not a file of numpy: {first_line(error)}; save it again.") from None
 
 
-def _arrays(path: Path, kind: str) -> Iterator[Rows]:
+def _arrays(path: Path, kind: str) -> dict[str, Any]:
+    """The arrays of a .npz file by their names, or the one of a .npy file under the name `kind`."""
     saved = _saved(path, (*KINDS, *LABELS))
     if isinstance(saved, np.ndarray):
         saved = {kind: matrix(saved, f"The {kind} of {path}")}
     if not saved.keys() & {*KINDS}:
         raise MacsError(f"{path} has the arrays {few([*saved]) or 'none'}; call them {', '.join(KINDS)}.")
-    yield Rows.of({name: array for name, array in saved.items() if array is not None}, name=str(path))
+    return {name: array for name, array in saved.items() if array is not None}
 
 
 def _refuse_swelling(path: Path, size: int) -> None:
@@ -145,13 +156,15 @@ def _csv(path: Path) -> Iterator[tuple[list[str], list[Any]]]:
             if not names:
                 raise MacsError(f"{path} is empty; give it a line of column names and one line per row.")
             texts: set[int] | None = None
+            start = 0
             for part in in_batches(reader, PART):
-                for row in part:
+                for place, row in enumerate(part, start):
                     if len(row) != len(names):
                         raise MacsError(
-                            f"{path} has {len(names)} columns, but a row of {len(row)} cells near line "
-                            f"{reader.line_num}; write it again."
+                            f"{path} has {len(names)} columns, but its row {place} has {len(row)} cells; write it "
+                            "again."
                         )
+                start += len(part)
                 cells = list(zip(*part, strict=True))
                 if texts is None:
                     texts = {place for place, column in enumerate(cells) if _is_text(column)}

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,14 +57,23 @@ class Columns:
 
 
 class Slice(NamedTuple):
-    """A batch of rows in float32, and what is wrong with those that cannot be judged, by their position in it.
+    """A batch of rows in float32, and what is wrong with those that cannot be judged, by their position in all rows.
 
     `logits` may be probabilities.
     """
 
+    places: NDArray[np.int64]  # of these rows
     features: NDArray[np.float32] | None
     logits: NDArray[np.float32] | None
     reasons: dict[int, str]
+
+    def usable(self) -> "Slice":
+        """The rows that can be judged."""
+        if not self.reasons:
+            return self
+        good = ~np.isin(self.places, [*self.reasons])
+        features, logits = (None if array is None else array[good] for array in (self.features, self.logits))
+        return Slice(self.places[good], features, logits, {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +153,8 @@ class Rows:
             raise MacsError(f"{name} has {len(made.features):,} rows of features and {len(made.logits):,} of {what}.")
         if made.logits is not None and not made.probabilities and sums_to_one(made.logits):
             raise MacsError(
-                f"The logits of {name} are probabilities, since every row sums to one; give them as probabilities."
+                f"The logits of {name} are probabilities, since every row sums to one; give them as "
+                "probabilities= or, in a file, as an array or columns of that name."
             )
         return made if labels is None else made._labelled(labels, tuple(map(str, classes)))
 
@@ -163,7 +174,7 @@ class Rows:
             if width and len(known) != width:
                 raise MacsError(
                     f"The labels of {self.name} name {len(known)} classes ({few(known)}), but there are {width} "
-                    "logits; give classes=, the names of the columns in order."
+                    "logits; give classes, the names of the columns in order."
                 )
             if unknown := [value for value in found if value not in known]:
                 raise MacsError(
@@ -245,29 +256,25 @@ class Rows:
                 None if array is None else in_float32(array[start : start + batch])
                 for array in (self.features, self.logits)
             )
-            what = "probabilities" if self.probabilities else "logits"
+            places = np.arange(start, min(start + batch, len(self)))
             reasons: dict[int, str] = {}
-            for array, called in ((logits, what), (features, "features")):
+            for array, called in ((logits, self.columns.second), (features, "features")):
                 if array is not None and not np.isfinite(array).all():
-                    bad = np.flatnonzero(~np.isfinite(array).all(axis=1)).tolist()
+                    bad = places[~np.isfinite(array).all(axis=1)].tolist()
                     reasons |= dict.fromkeys(
                         bad, f"Its {called} hold a number that is NaN, infinite or beyond 32 bits."
                     )
             if logits is not None and self.probabilities:
                 wrong = (logits < 0).any(axis=1) | ~(np.abs(logits.sum(axis=1) - 1) <= UNEVEN)
-                bad = [place for place in np.flatnonzero(wrong).tolist() if place not in reasons]
+                bad = [place for place in places[wrong].tolist() if place not in reasons]
                 reasons |= dict.fromkeys(bad, "Its probabilities are not a distribution: they must sum to one.")
-            yield Slice(features, logits, reasons)
+            yield Slice(places, features, logits, reasons)
 
     def usable(self, purpose: str) -> "Rows":
         """The rows that can be judged, with a warning if these are not all; an error if there are none."""
         if not len(self):
             raise MacsError(f"{self.name} has no rows {purpose}; give some.")
-        reasons: dict[int, str] = {}
-        start = 0
-        for part in self.slices():
-            reasons |= {start + place: reason for place, reason in part.reasons.items()}
-            start += BATCH
+        reasons = {place: reason for part in self.slices() for place, reason in part.reasons.items()}
         if not reasons:
             return self
         first = min(reasons)
@@ -324,9 +331,9 @@ def matrix(given: Any, what: str) -> Array:
 
 
 def in_float32(array: Array) -> NDArray[np.float32]:
-    """A copy in float32; numbers beyond its range become infinite."""
+    """An array in float32, not copied if it is one; numbers beyond its range become infinite."""
     with np.errstate(over="ignore"):
-        return np.array(array, np.float32, order="C")
+        return np.asarray(array, np.float32, order="C")
 
 
 def sums_to_one(logits: Array) -> bool:
@@ -362,7 +369,8 @@ def arranged(
     """Arrays from the columns of a table, and the names of the features if they have their own.
 
     logit_0, logit_1, ... are the logits, and so with features and probabilities; `label` holds labels. Where no column
-    is called like that, all others are features.
+    is called like that, all others are features. Numbers start at 0 or 1 and leave none out: with a gap, the columns
+    after it would be taken for others.
     """
     if twice := {entry for entry, count in Counter(columns).items() if count > 1}:
         raise MacsError(f"{name} has two columns that are called {min(twice)!r}; give each its own name.")
@@ -381,6 +389,10 @@ def arranged(
         else:
             others.append(place)
     for kind, places in parts.items():
+        first, last = min(*places, 1), max(places)  # columns are counted from 0 or from 1
+        if (missing := next(number for number in count(first) if number not in places)) < last:
+            gap = re.sub("[0-9]+", str(missing), columns[places[last]])
+            raise MacsError(f"{name} has a column {columns[places[last]]!r}, but none that is called {gap!r}; add it.")
         arrays[kind] = stacked([places[number] for number in sorted(places)], columns, column, name)
     names: tuple[str, ...] = ()
     if not arrays.keys() & {*KINDS}:

@@ -88,7 +88,7 @@ def _notes(part: str, done: Reproduction, part_entries: list[ComparedNumber]) ->
     if any(entry.difference is not None for entry in part_entries):
         notes.append(
             "A difference includes what no option follows, above all SVHN's pixels, outliers in a fixed order, the "
-            "pretraining and, for DivOE, clamped pixels: docs/paper.md lists it."
+            "pretraining and, for DivOE, clamped pixels: docs/paper-departures.md lists it."
         )
     shown = {entry.block for entry in part_entries if not entry.lacking}
     notes += [

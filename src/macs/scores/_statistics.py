@@ -1,5 +1,6 @@
 """Statistics of training features that several scores share: means, Gaussians per class, and a bank of features."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -60,7 +61,7 @@ class Gaussians(NamedTuple):
         """(f - mu_c)^T S^-1 (f - mu_c) for N features and C classes, N x C."""
         points = (features - self.centre) @ self.whiten
         both = points.square().sum(1, keepdim=True) + self.means.square().sum(1)
-        return (both - 2 * points @ self.means.T).clamp(min=0)
+        return (both - 2 * (points @ self.means.T)).clamp(min=0)
 
 
 def fit_gaussians(features: Tensor, labels: Tensor) -> Gaussians:
@@ -85,7 +86,7 @@ def fit_gaussians(features: Tensor, labels: Tensor) -> Gaussians:
 
 
 SEED = 0
-PRODUCTS = 2**24  # of features with a bank at a time: 64 MB, however many features there are
+PRODUCTS = 2**23  # of features with a bank at a time: 32 MB, however many features there are
 
 
 def drawn(features: Tensor, count: int) -> Tensor:
@@ -104,4 +105,5 @@ def compared(work: Callable[[Tensor], Tensor], features: Tensor, bank: Tensor) -
     rows = max(1, PRODUCTS // max(1, len(bank)))
     if torch.compiler.is_exporting() or len(features) <= rows:
         return work(features)
-    return torch.cat([work(part) for part in features.split(rows)])
+    parts = math.ceil(len(features) / rows)
+    return torch.cat([work(part) for part in features.tensor_split(parts)])

@@ -44,7 +44,7 @@ NONE = {"index": NO_CLASS, "class": ""}
 FORMER = {"label": "index"}  # outputs that may still be asked for by a former name, and are answered under it
 DTYPES = {"INT64": "<i8", "FP32": "<f4", "BOOL": "?"}
 SETTINGS = ("threshold", "keep")  # parameters of a request that we know
-JSON_VALUES = 2_000_000  # of tensors in JSON; while they are parsed, nobody else is answered
+JSON_VALUES = 2_000_000  # of tensors in JSON; nobody is answered in the 0.2 s that parsing them takes
 
 
 @dataclass(frozen=True)

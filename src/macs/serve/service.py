@@ -1,6 +1,7 @@
 """Service: the parts that a request needs, and the routes that judge images."""
 
 import asyncio
+import gc
 import json
 import math
 import time
@@ -67,6 +68,7 @@ class Service:
         self.metrics.queue.set_function(lambda: self.pipeline.inside)
         self.bodies = BodyReader(settings, self.pipeline.check_room)
         self.metrics.buffered.set_function(lambda: self.bodies.buffered)
+        self.parsing = asyncio.Lock()
         self.started = self.draining = False
         self.accepted = self.answered = 0  # requests
 
@@ -105,9 +107,9 @@ class Service:
             content_type = request.headers.get("content-type", "")
             sent: Sequence[uploads.Upload | Row]
             if columns is None:
-                sent = await parsed(len(body), lambda: uploads.parse(content_type, body, most))
+                sent = await self.parsed(len(body), lambda: uploads.parse(content_type, body, most))
             else:
-                sent = await parsed(len(body), lambda: from_json(body, columns, most))
+                sent = await self.parsed(len(body), lambda: from_json(body, columns, most))
             outcomes = await self.judge(request, detector, sent)
         rows = verdict_rows(detector, outcomes, tau)
         if columns is not None:
@@ -121,7 +123,7 @@ class Service:
         refuse_unknown(request, "threshold", "keep")
         async with self.bodies.body(request.receive) as body:
             length = request.headers.get(HEADER)
-            asked = await parsed(
+            asked = await self.parsed(
                 len(body),
                 lambda: open_inference.parse(body, length, limits.max_images, limits.max_pixels, detector.columns),
             )
@@ -138,6 +140,17 @@ class Service:
         if json_length is None:
             return Response(content, media_type="application/json")
         return Response(content, headers={HEADER: str(json_length)}, media_type="application/octet-stream")
+
+    async def parsed(self, size: int, parse: Callable[[], T]) -> T:
+        """A body of `size` bytes, parsed; a large one in a thread, and no two at a time.
+
+        JSON is parsed in one call that keeps the interpreter. Several such threads would pass it to each other, and the
+        event loop would wait for all of them.
+        """
+        if size <= IN_LOOP:
+            return parse()
+        async with self.parsing:
+            return await asyncio.to_thread(uncollected, parse)
 
     async def judge(
         self,
@@ -202,9 +215,15 @@ def thresholds(detector: LoadedDetector, threshold: float | None, keep: float | 
         raise Refused(422, error.sentence) from None
 
 
-async def parsed(size: int, parse: Callable[[], T]) -> T:
-    """A body of `size` bytes, parsed; in a thread if that would keep other requests waiting."""
-    return parse() if size <= IN_LOOP else await asyncio.to_thread(parse)
+def uncollected(parse: Callable[[], T]) -> T:
+    """Parse without garbage collection, which visits every new list again and again and takes most of the time."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        return parse()
+    finally:
+        if on:
+            gc.enable()
 
 
 def refuse_unknown(request: Request, *known: str) -> None:

@@ -13,6 +13,7 @@ import asyncio
 import base64
 import binascii
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -261,9 +262,18 @@ def loaded(body: bytes, most_values: int) -> Any:
             413, f"A JSON body may hold {most_values:,} values here, and this one holds more; send fewer, or bytes."
         )
     try:
-        return json.loads(body)
+        return json.loads(body, object_pairs_hook=once)
     except (ValueError, RecursionError):
         raise Refused(400, "The body is not JSON.") from None
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the entries of a JSON object; Refused if a key is there twice, of which each reader takes another one."""
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        key = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise Refused(400, f"The key {printable(key)[:80]!r} is given more than once in the JSON body; give it once.")
+    return entries
 
 
 def too_many(most: int) -> Refused:

@@ -1,5 +1,6 @@
 """No process of ours runs a Python file of the working folder, which may have come with a downloaded detector."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from macs.training.distributed import start
 def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with files that the standard library's modules have the names of; the file that they write."""
     trace = tmp_path / "trace"
-    for name in ("secrets", "types", "tempfile"):
+    for name in ("secrets", "types", "tempfile", "colorsys"):
         (tmp_path / f"{name}.py").write_text(f"open({str(trace)!r}, 'a').write({name!r})\nraise SystemExit(9)\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONSAFEPATH")
@@ -59,12 +60,17 @@ def test_training_on_two_devices(trap: Path, capfd: pytest.CaptureFixture[str]) 
 def test_a_worker_of_ray(trap: Path) -> None:
     from macs.core.clusters import connected
 
+    def imported(name: str) -> str | None:
+        return importlib.import_module(name).__file__
+
+    (trap.parent / "code_of_my_own.py").touch()
     ray = connected(None, {"num_cpus": 1})
     try:
-        name = ray.get(ray.remote(num_cpus=1)(lambda: __import__("secrets").__file__).remote())
+        found = ray.get([ray.remote(num_cpus=1)(imported).remote(name) for name in ("colorsys", "code_of_my_own")])
     finally:
         ray.shutdown()
-    assert Path(name).parent != trap.parent and not trap.exists()
+    assert [Path(file).parent == trap.parent for file in found] == [False, True]
+    assert not trap.exists()
 
 
 COUNTED = """

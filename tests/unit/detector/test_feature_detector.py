@@ -1,6 +1,7 @@
 """Verdicts on rows, against the same arithmetic in numpy and against the image detector."""
 
 import math
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,24 @@ def test_columns_of_logits_may_be_called_as_the_classes() -> None:
     expected = detector.predict(logits=logits_of(NEW))
     assert detector.predict(logits=new[sorted(names)]).class_ == expected.class_
     assert detector.predict(logits=new.set_axis([*"abcd"], axis=1)).class_ == expected.class_
+
+
+def test_nothing_of_a_batch_is_kept_but_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small arrays that outlive the large ones of their batch break up the free memory: 500 MB for a million rows."""
+    detector, many = fitted(), np.tile(NEW, (50, 1))
+    kept: list[Any] = []
+    alive: list[int] = []
+    answer = detector.answer
+
+    def watched(*arrays: Any) -> Any:
+        alive.append(sum(old() is not None for old in kept))
+        answered = answer(*arrays)
+        kept.append(weakref.ref(answered.confidence))
+        return answered
+
+    monkeypatch.setattr(detector, "answer", watched)
+    detector.predict(many)
+    assert len(alive) == 3 and max(alive) <= 1
 
 
 def test_a_row_that_is_not_finite_gets_a_reason_and_the_others_a_verdict() -> None:
@@ -313,6 +332,10 @@ def test_it_is_evaluated_as_a_network_is() -> None:
         ),
         (lambda: macs.FeatureDetector("knn", head=WEIGHT), r"a pair \(W, b\)"),
         (lambda: macs.FeatureDetector("knn", head=(WEIGHT.T, BIAS)), r"not \(13, 4\) and \(4,\)"),
+        (
+            lambda: macs.FeatureDetector("knn", head=HEAD).fit(TRAIN[:0], logits=logits_of(TRAIN)[:0]),
+            "training data has no rows to fit",
+        ),
         (
             lambda: macs.FeatureDetector("knn", head=HEAD).fit(TRAIN[:, :3]),
             "has 3 features per row, but the head takes 13",

@@ -55,7 +55,50 @@ def test_a_long_table_is_read_in_parts(tmp_path: Path) -> None:
         file.writelines(f"{i},1\n" for i in range(PART + 5))
     parts = list(tables_in(tmp_path / "long.csv"))
     assert [len(part) for part in parts] == [PART, 5] and parts[1].features[:, 0].tolist() == [*range(PART, PART + 5)]
-    assert rows_in(tmp_path / "long.csv")["features"].shape == (PART + 5, 2)
+    assert rows_in({"features": tmp_path / "long.csv"}).features.shape == (PART + 5, 2)
+
+
+def test_columns_of_files_are_matched_by_their_names(tmp_path: Path) -> None:
+    """They were matched by position, so that a detector calibrated from files judged columns as if they were others."""
+    names = ["height", "width", "depth"]
+    rows = np.random.default_rng(0).normal([[0, 50, 900]], 1, (200, 3))
+
+    def table(name: str, order: list[int], called: list[str] = names) -> Path:
+        lines = [",".join(called[i] for i in order), *(",".join(str(row[i]) for i in order) for row in rows)]
+        (tmp_path / name).write_text("\n".join(lines))
+        return tmp_path / name
+
+    train, turned = table("train.csv", [0, 1, 2]), table("turned.csv", [2, 0, 1])
+    known = rows_in({"features": train})
+    detector = macs.FeatureDetector(macs.scores.get("knn", k=3, normalise=False)).fit(known.subset(np.arange(100)))
+    detector.calibrate(rows_in({"features": turned}).subset(np.arange(100, 200)))
+    assert detector.accepted.names == tuple(names)
+    one, other = ([row.confidence for row in detector.predict_files(path)] for path in (train, turned))
+    assert one == other and not all(row.is_ood for row in detector.predict_files(turned))
+    for path, reason in {
+        table("other.csv", [0, 1, 2], ["height", "weight", "depth"]): "has no column 'width'",
+        table("fewer.csv", [0, 2]): "has no column 'width'",
+    }.items():
+        assert reason in next(iter(detector.predict_files(path))).reason
+
+
+def test_labels_are_read_to_calibrate_and_ignored_to_predict(tmp_path: Path) -> None:
+    """Labels that are text were numbered file by file, in alphabetical order, whatever the classes were called."""
+    logits, path = FEATURES[:, :4], tmp_path / "rows.npz"
+    np.savez(path, logits=logits, labels=np.array(["eel", "cat"] * 20))
+    classes = ("eel", "dog", "cat", "ant")
+    assert rows_in({"features": path}, classes).labels.tolist() == [0, 2] * 20
+    with pytest.raises(MacsError, match="name 2 classes .* give classes, the names"):
+        rows_in({"features": path})
+    detector = macs.FeatureDetector("msp", classes=classes).calibrate(rows_in({"features": path}, classes), keep=0.9)
+    np.savez(path, logits=logits, labels=np.array(["gnu", "cat"] * 20))
+    assert not any(row.reason for row in detector.predict_files(path))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_numbered_columns_count_from_nought_or_one(first: int, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"feature_{first + 1},feature_{first}\n2,1\n")
+    assert rows_in({"features": tmp_path / "a.csv"}).features.tolist() == [[1, 2]]
 
 
 def test_an_empty_cell_is_a_reason(detector: macs.FeatureDetector, tmp_path: Path) -> None:
@@ -99,7 +142,7 @@ def test_a_file_that_cannot_be_read_is_one_row_and_the_others_are_judged(
 
 def test_arrays_that_nobody_asks_for_are_not_unpacked(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", features=FEATURES, notes=np.array([{}], object))
-    assert rows_in(tmp_path / "a.npz")["features"].shape == FEATURES.shape
+    assert rows_in({"features": tmp_path / "a.npz"}).features.shape == FEATURES.shape
 
 
 def test_a_table_of_many_columns_takes_seconds(tmp_path: Path) -> None:
@@ -177,7 +220,11 @@ def swelling_table(path: Path) -> None:
         ("a.csv", lambda path: path.write_text("feature_1,feature_01\n1,2\n"), "which are one column"),
         ("a.csv", lambda path: path.write_text("a,b\n1,1_0\n"), "The column 'b' of .* does not hold numbers"),
         ("a.csv", nothing, "is empty"),
-        ("a.csv", lambda path: path.write_text("a,b\n1\n"), "has 2 columns, but a row of 1 cells near line 2"),
+        ("a.csv", lambda path: path.write_text("a,b\n1\n"), "has 2 columns, but its row 0 has 1 cells"),
+        ("a.csv", lambda path: path.write_text("a,b\n1,2\n3,4\n5\n6,7\n"), "has 2 columns, but its row 2 has 1 cells"),
+        ("a.csv", lambda path: path.write_text("logit_0,logit_1,logit_3\n1,2,3\n"), "'logit_3', .* called 'logit_2'"),
+        ("a.csv", lambda path: path.write_text("feature_2,feature_3\n1,2\n"), "'feature_3', .* called 'feature_1'"),
+        ("a.csv", lambda path: path.write_text("feature_999999999\n1\n"), "none that is called 'feature_1'"),
         ("a.csv", lambda path: path.write_text("a,a\n1,2\n"), "two columns that are called 'a'"),
         ("a.csv", lambda path: path.write_text("a,b\n1,x\n"), "The column 'b' of .* does not hold numbers"),
         ("a.csv", lambda path: path.write_bytes(b"a\n\xff\n"), "is not a CSV file in UTF-8"),
@@ -190,4 +237,4 @@ def swelling_table(path: Path) -> None:
 def test_other_files_are_refused(name: str, write: Callable[[Path], Any], words: str, tmp_path: Path) -> None:
     write(tmp_path / name)
     with pytest.raises(MacsError, match=words):
-        rows_in(tmp_path / name)
+        rows_in({"features": tmp_path / name})

@@ -35,7 +35,7 @@ from macs.scores import _statistics
 from macs.scores.ash import ASH, ASHB, ASHP
 from macs.scores.dice import DICE
 from macs.scores.gen import GEN
-from macs.scores.knn import KNN, clustered
+from macs.scores.knn import KNN, clustered, kth_largest
 from macs.scores.nnguide import NNGuide
 from macs.scores.react import ReAct
 from macs.scores.scale import Scale
@@ -135,20 +135,35 @@ def test_knn_agrees_with_scikit_learn(k: int) -> None:
     assert confidences(KNN(k)) == pytest.approx(-distances, rel=1e-9)
 
 
-@pytest.mark.parametrize("score", [KNN(5), KNN(5, normalise=False), NNGuide(5)], ids=str)
-def test_a_bank_is_compared_with_few_features_at_a_time(score: scores.Score, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("score", "measure"),
+    [(KNN(5), "_between_units"), (KNN(5, normalise=False), "_between_rows"), (NNGuide(5), "_similarity")],
+)
+def test_a_bank_is_compared_with_few_features_at_a_time(
+    score: scores.Score, measure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, fitted = confidences(score), score.fit(known(torch.float64))
     monkeypatch.setattr(_statistics, "PRODUCTS", 2 * len(fitted.vectors) + 1)
     parts: list[int] = []
-    largest = Tensor.topk
+    of_part = getattr(fitted, measure)
 
-    def counted(products: Tensor, k: int, **options: bool) -> object:
-        parts.append(len(products))
-        return largest(products, k, **options)
+    def counted(features: Tensor) -> Tensor:
+        parts.append(len(features))
+        return of_part(features)
 
-    monkeypatch.setattr(Tensor, "topk", counted)
+    monkeypatch.setattr(fitted, measure, counted)
     assert asked(fitted, TEST, torch.float64) == pytest.approx(whole, rel=1e-12)
     assert max(parts) == 2 and sum(parts) == len(TEST)
+
+
+@pytest.mark.parametrize("k", [1, 3, 40])
+def test_the_kth_largest_is_the_same_with_a_gradient(k: int) -> None:
+    rows = torch.randn(20, 40, generator=torch.Generator().manual_seed(0))
+    rows[0] = 1
+    expected = rows.sort(1, descending=True).values[:, k - 1]
+    with_gradient = kth_largest(rows.clone().requires_grad_(), k)
+    assert with_gradient.tolist() == kth_largest(rows, k).tolist() == expected.tolist()
+    assert with_gradient.requires_grad
 
 
 def unit_points(count: int, seed: int) -> np.ndarray:
