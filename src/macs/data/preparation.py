@@ -28,9 +28,9 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 LONGEST = 65_500  # pixels of a side, as in JPEG: decoders keep whole rows, and Pillow allocates each at once
 PART = 2**18  # pixels that are converted at a time where that takes copies
 BYTES = 8  # per pixel, at most, to decode most kinds of files
-# Bytes per pixel of the others: libwebp and Pillow hold several copies, a TIFF may be one strip of 16-bit colours, and
-# a JPEG whose colours come in several scans is held as coefficients.
-COSTLY = {"WEBP": 16, "TIFF": 16, "progressive JPEG": 12}
+# Bytes per pixel of the others: libwebp and Pillow hold several copies, a TIFF may be one strip of 16-bit colours, a
+# PPM of 16-bit colours is read whole, and a JPEG whose colours come in several scans is held as coefficients.
+COSTLY = {"WEBP": 16, "TIFF": 16, "PPM": 10, "progressive JPEG": 12}
 PROGRESSIVE, START_OF_SCAN = (0xC2, 0xC6, 0xCA, 0xCE), 0xDA  # markers of JPEG
 TILE_WIDTH, TILE_HEIGHT = 322, 323  # tags of TIFF
 STRIP = 8  # beyond this ratio of its sides, resizing a whole picture would take much memory

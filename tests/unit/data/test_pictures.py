@@ -205,6 +205,7 @@ def test_orientation_is_applied_before_the_crop(tmp_path: Path) -> None:
         ("TIFF", {"compression": "tiff_deflate"}, 200),
         ("JPEG", {"progressive": True}, 150),
         ("JPEG", {}, 100),
+        ("PPM", {}, 125),
         ("MPO", {"save_all": True, "append_images": [Image.new("RGB", (10, 10))], "progressive": True}, 150),
         ("PNG", {}, 100),
     ],
