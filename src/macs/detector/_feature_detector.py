@@ -15,7 +15,7 @@ from macs.core.errors import MacsError
 from macs.data.compatibility import few
 from macs.detector.calibration import ROWS, Calibration, PValues, share_to_keep
 from macs.detector.row_detector import RowDetector
-from macs.detector.rows import Columns, Rows, matrix
+from macs.detector.rows import Columns, Rows, by_name, matrix, plain_array
 from macs.detector.score_selection import Choice
 from macs.detector.scored import Auto, Fitting, ScoredDetector
 from macs.inference import Outputs
@@ -26,7 +26,7 @@ from macs.scores._passes import negative_share
 AGREE = 0.02  # how far given logits may be from those of the head, as a share of their spread: float16 is nearer
 
 SMALLEST = float(np.finfo(np.float32).tiny)  # probability whose logarithm is taken
-SAME = 1e-4  # a spread of confidences that is rounding
+SAME = 1e-4  # a confidence that is 0 but for rounding
 
 
 @dataclass(eq=False, init=False, repr=False)
@@ -81,6 +81,8 @@ class FeatureDetector(RowDetector, ScoredDetector[Rows]):
         choice: Choice | None = None,
     ) -> None:
         self._start(score)
+        if self._auto is not None:
+            raise MacsError("auto chooses among scores by looking at images; name a score for features and logits.")
         self.head = None if head is None else linear_head(head)
         self.classes, self.columns = tuple(map(str, classes)), columns
         self.calibration, self.p_values, self.choice = calibration, p_values, choice
@@ -151,7 +153,7 @@ class FeatureDetector(RowDetector, ScoredDetector[Rows]):
         ready = self._accepting(given)
         train = ready._usable(given, "to fit")
         other = None if held_out is None else ready._usable(ready._rows(held_out, "held-out data"), "to hold out")
-        if ready.score.fitted_to != "nothing" or isinstance(ready.score, Auto):
+        if ready.score.fitted_to != "nothing":
             ready._fit(Fitting(train, {}, rows, seed), other)
         return self._become(ready)
 
@@ -215,16 +217,15 @@ class FeatureDetector(RowDetector, ScoredDetector[Rows]):
         others = check
         if check is not None and not isinstance(check, int | float):
             others = ready._usable(ready._rows(check, "the data to check on"), "to check")
-        sets = {name: ready._usable(ready._rows(rows, name), "as outliers") for name, rows in (outliers or {}).items()}
+        unknown = by_name({} if outliers is None else outliers, "outliers")
+        sets = {name: ready._usable(ready._rows(rows, name), "as outliers") for name, rows in unknown.items()}
         # A copy, since the score may be fitted on the way.
         done = replace(ready)._become(ready)._calibrate(validation, keep, per_class, sets, others, progress=False)
         assert done.p_values is not None  # since it is calibrated
-        found = done.p_values.confidences
-        alike = np.ptp(found) < SAME and ready.score.reads == "logits"
-        if alike and (ready.accepted.probabilities or np.abs(found).max() < SAME):
+        if ready.score.reads == "logits" and np.abs(done.p_values.confidences).max() < SAME:
             raise MacsError(
-                f"{self.score.written} gives all rows the same confidence, as energy does to probabilities and their "
-                "logarithms, which sum to one; take msp or gen, or give logits."
+                f"{self.score.written} gives all rows the same confidence, 0, as energy does to probabilities and "
+                "their logarithms, which sum to one; take msp or gen, or give logits."
             )
         return self._become(done)
 
@@ -369,7 +370,7 @@ class FeatureDetector(RowDetector, ScoredDetector[Rows]):
         return Known(empty.new_empty(0, count), empty.new_empty(0, width), None, weight, bias)
 
     def _chosen(self, auto: Auto, fitting: Fitting[Rows], held_out: Rows) -> tuple[Score, Choice]:
-        raise MacsError("auto chooses among scores by looking at images; name a score for features and logits.")
+        raise NotImplementedError("a detector of rows has no score to choose")
 
     def _names(self, images: Rows) -> tuple[str, ...]:
         if not self._width:
@@ -393,7 +394,8 @@ def linear_head(given: Any) -> tuple[Tensor, Tensor]:
             "head is the last linear layer: a pair (W, b) with W of K x D and b of K, or a layer."
         ) from None
     wide = matrix(weight, "The weights of the head")
-    offset = np.zeros(len(wide)) if bias is None else matrix(np.asarray(bias_row(bias)), "The bias of the head")[0]
+    row = np.zeros((1, len(wide))) if bias is None else np.reshape(plain_array(bias), (1, -1))
+    offset = matrix(row, "The bias of the head")[0]
     if offset.shape != (len(wide),) or len(wide) < 2:
         raise MacsError(
             f"The head needs W of K x D and b of K for two classes or more, not {wide.shape} and {offset.shape}."
@@ -402,10 +404,3 @@ def linear_head(given: Any) -> tuple[Tensor, Tensor]:
     if not all(bool(tensor.isfinite().all()) for tensor in made):
         raise MacsError("The head holds numbers that are not finite.")
     return made[0], made[1]
-
-
-def bias_row(bias: Any) -> NDArray[Any]:
-    """A bias of K numbers as 1 x K."""
-    from macs.detector.rows import plain_array
-
-    return np.asarray(plain_array(bias)).reshape(1, -1)

@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from macs.core.errors import MacsError
 from macs.core.settings import Span
+from macs.detector.rows import matrix, plain_array
 
 Numbers = NDArray[np.float64]
 STEPS = 50  # of Newton's method, which needs about ten
@@ -90,8 +91,8 @@ def effective_size(weights: ArrayLike) -> float:
     >>> effective_size([1, 1, 1, 1]), effective_size([1, 0, 0, 0])
     (4.0, 1.0)
     """
-    values = np.asarray(weights, np.float64)
-    return float(values.sum() ** 2 / np.square(values).sum())
+    values = _numbers(weights, "weights")
+    return float(values.sum() ** 2 / np.square(values).sum()) if values.any() else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,15 +183,22 @@ def _logistic(design: Numbers, positive: NDArray[np.bool_], ridge: float) -> Num
     return beta
 
 
+def _numbers(values: ArrayLike, what: str) -> Numbers:
+    try:
+        return np.asarray(plain_array(values), np.float64)
+    except (ValueError, TypeError):
+        raise MacsError(f"The {what} must be an array of numbers.") from None
+
+
 def _column(values: ArrayLike, what: str) -> Numbers:
-    column = np.asarray(values, np.float64)
+    column = _numbers(values, f"{what} confidences")
     if column.ndim != 1:
         raise MacsError(f"The {what} confidences have the shape {column.shape}; give one number per input.")
     return column
 
 
 def _weights(values: ArrayLike, confidences: Numbers, what: str) -> Numbers:
-    weights = np.asarray(values, np.float64)
+    weights = _numbers(values, f"{what} weights")
     if weights.shape != confidences.shape:
         raise MacsError(
             f"There are {len(confidences)} {what} confidences but weights of shape {weights.shape}; give one each."
@@ -201,9 +209,9 @@ def _weights(values: ArrayLike, confidences: Numbers, what: str) -> Numbers:
 
 
 def _table(values: ArrayLike, what: str) -> Numbers:
-    table = np.asarray(values, np.float64)
-    if table.ndim != 2 or not len(table):
-        raise MacsError(f"The inputs {what} have the shape {table.shape}; give one row per input, N x D.")
+    table = matrix(values, f"The inputs {what}").astype(np.float64)
+    if not len(table):
+        raise MacsError(f"There are no inputs {what}; give one row per input, N x D.")
     if not np.isfinite(table).all():
         raise MacsError(f"Some inputs {what} hold numbers that are not finite; leave these rows out.")
     return table

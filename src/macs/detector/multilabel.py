@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from macs.core.errors import MacsError
 from macs.data.compatibility import few
 from macs.detector.calibration import Threshold, conformal_threshold, images_needed, rank, share_to_keep
+from macs.detector.rows import in_float32, matrix, plain_array
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class LabelThresholds:
             A function from logits N x K to an N x K array that says which labels are reported.
         """
         share_to_keep(keep)
-        values, present = _table(logits), np.asarray(labels)
+        values, present = _table(logits), np.asarray(plain_array(labels))
         if values.shape != present.shape or not np.isin(present, (0, 1)).all():
             raise MacsError(
                 f"Labels must be zeros and ones of the shape of the logits, {values.shape}, but they are "
@@ -88,9 +89,7 @@ class LabelThresholds:
 
 
 def _table(logits: ArrayLike) -> NDArray[np.float32]:
-    values = np.asarray(logits, np.float32)
-    if values.ndim != 2 or np.isnan(values).any():
-        raise MacsError(
-            f"Logits must be N x K numbers, one column per label, but the shape is {values.shape}, or some are NaN."
-        )
+    values = in_float32(matrix(logits, "The logits"))
+    if np.isnan(values).any():
+        raise MacsError("Some logits are not numbers (NaN); leave these rows out.")
     return values

@@ -12,7 +12,7 @@ from macs.core.files import user_path
 from macs.data.image_files import printable_name
 from macs.detector.base import BaseDetector, check_promise
 from macs.detector.row_files import tables_in
-from macs.detector.rows import Columns, Rows
+from macs.detector.rows import Columns, Rows, by_name
 from macs.evaluation.protocol import Protocol
 from macs.evaluation.results import Evaluation, measure
 from macs.metrics import FprRule
@@ -73,7 +73,7 @@ class RowDetector(BaseDetector):
         """
         tau = self.thresholds(threshold)
         check_promise(self.calibrated, threshold, fdr)
-        rows = Rows.of(features, logits=logits, probabilities=probabilities, classes=self.classes)
+        rows = Rows.of(features, logits=logits, probabilities=probabilities, classes=self.classes, labelled=False)
         return self.decided(self.judge(*self._placed(rows, tau)), fdr)
 
     def _judge_files(
@@ -129,7 +129,7 @@ class RowDetector(BaseDetector):
         record = self.calibrated
         sets = {
             name: Rows.of(rows, classes=self.classes, name=name).matched(self.accepted).usable("to measure")
-            for name, rows in {"the ID test data": test, **ood}.items()
+            for name, rows in {"the ID test data": test, **by_name(ood, "OOD sets")}.items()
         }
         known, *unknown = (self.asked(rows)[0] for rows in sets.values())
         labels = next(iter(sets.values())).labels

@@ -32,7 +32,7 @@ def tables_in(path: str | Path, columns: Columns | None = None, kind: str = "fea
     if columns is not None and len(columns.takes) == 1:
         (kind,) = columns.takes
     for arrays, names in _parts(path, kind):
-        yield Rows.of({name: array for name, array in arrays.items() if name in KINDS}, name=str(path)).named(names)
+        yield Rows.of(arrays, name=str(path), labelled=False).named(names)
 
 
 def rows_in(files: Mapping[str, str | Path], classes: Sequence[str] = ()) -> Rows:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,10 +99,12 @@ class Rows:
         labels: Any = None,
         classes: Sequence[str] = (),
         name: str = "the data",
+        labelled: bool = True,
     ) -> "Rows":
         """Rows from arrays, from a table, from a mapping of names to arrays, or from Rows; an error says what is wrong.
 
-        `classes` are the names of the logits' columns, which labels that are text refer to.
+        `classes` are the names of the logits' columns, which labels that are text refer to; with `labelled` false,
+        labels in a table or a mapping do not matter.
         """
         if isinstance(features, Rows) and logits is probabilities is labels is None:
             return features
@@ -110,7 +113,7 @@ class Rows:
                 key for key, value in (("logits", logits), ("probabilities", probabilities)) if value is not None
             ]:
                 raise MacsError(f"{name}: {given[0]} is given twice, in the mapping and beside it; give it once.")
-            found = {key: features[key] for key in (*KINDS, *LABELS) if key in features}
+            found = {key: features[key] for key in (*KINDS, *(LABELS if labelled else ())) if key in features}
             if not found.keys() & {*KINDS}:
                 raise MacsError(
                     f"{name} has {few([*map(str, features)]) or 'no arrays'}; it needs arrays called "
@@ -125,8 +128,7 @@ class Rows:
             if table.keys() - {"features"}:
                 beside = {"logits": logits, "probabilities": probabilities, "labels": labels}
                 merged = {**table, **{key: value for key, value in beside.items() if value is not None}}
-                made = cls.of(merged, classes=classes, name=name)
-                return made.named(names)
+                return cls.of(merged, classes=classes, name=name, labelled=labelled).named(names)
             features = table["features"]
         if logits is not None and probabilities is not None:
             raise MacsError(f"{name}: give logits or probabilities, not both.")
@@ -302,8 +304,17 @@ def plain_array(given: Any) -> Any:
     return given.to_numpy() if hasattr(given, "to_numpy") else given
 
 
+def by_name(given: Any, what: str) -> Mapping[str, Any]:
+    """Several sets by their names; an error for a single one."""
+    if not isinstance(given, Mapping):
+        raise MacsError(f"The {what} must be a dict of rows by name, not a {type(given).__name__}.")
+    return given
+
+
 def matrix(given: Any, what: str) -> Array:
     """An array of N rows of numbers; `what` begins the sentence about any other."""
+    if isinstance(given, str | PathLike):
+        raise MacsError(f"{what} must be an array of numbers, not a path; predict_files judges what is in files.")
     if hasattr(given, "toarray") or getattr(given, "is_sparse", False):
         dense = ".toarray()" if hasattr(given, "toarray") else ".to_dense()"
         raise MacsError(f"{what} are sparse; give {dense} of them, or reduce them to fewer columns first.")

@@ -87,6 +87,8 @@ def test_the_effective_size_of_equal_weights_is_their_number() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ((["a"], [1], [1], [1]), "The calibration confidences must be an array of numbers"),
+        (([1], [[1], [1, 2]], [1], [1]), "The calibration weights must be an array of numbers"),
         (([1, 2], [1], [1], [1]), "2 calibration confidences but weights of shape"),
         (([1, 2], [1, -1], [1], [1]), "calibration weights are negative"),
         (([1, 2], [0, 0], [1], [1]), "All calibration weights are 0"),
@@ -104,6 +106,8 @@ def test_a_ratio_refuses_other_columns_and_missing_values() -> None:
     ratio = LikelihoodRatio.between(np.eye(3), 2 * np.eye(3))
     with pytest.raises(MacsError, match="estimated on 3 columns, but these inputs have 2"):
         ratio([[1, 2]])
+    with pytest.raises(MacsError, match="inputs before must be one array of numbers, but its rows differ"):
+        LikelihoodRatio.between([[1, 2], [3]], [[1, 2]])
     with pytest.raises(MacsError, match="before have 3 columns, but those after have 2"):
         LikelihoodRatio.between(np.eye(3), np.eye(2))
     with pytest.raises(MacsError, match="not finite"):

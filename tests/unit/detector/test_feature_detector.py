@@ -23,6 +23,7 @@ TRAIN, LABELS = activations(300, seed=3)
 VALIDATION, TRUE = activations(200, seed=6)
 NEW, _ = activations(60, seed=7)
 NEW[::3] *= 4
+UNNAMED: Any = NEW
 HEAD = (WEIGHT, BIAS)
 SINGLE = [name for name in macs.scores.available() if macs.scores.get(name).reads != "pixels"]
 
@@ -124,6 +125,15 @@ def test_columns_that_are_called_so_are_logits() -> None:
     assert detector.calibrated.accuracy == (logits_of(VALIDATION).argmax(1) == TRUE).mean()
 
 
+def test_labels_do_not_matter_to_predict() -> None:
+    pandas = pytest.importorskip("pandas")
+    detector, logits = macs.FeatureDetector("msp").calibrate(logits=logits_of(VALIDATION)), logits_of(NEW)
+    expected = detector.predict(logits=logits).confidence.tolist()
+    frame = pandas.DataFrame({**{f"logit_{i}": column for i, column in enumerate(logits.T)}, "label": "unknown"})
+    assert detector.predict(frame).confidence.tolist() == expected
+    assert detector.predict({"logits": logits, "labels": np.full(60, 99)}).confidence.tolist() == expected
+
+
 def test_columns_of_logits_may_be_called_as_the_classes() -> None:
     pandas = pytest.importorskip("pandas")
     names = ["eel", "cat", "fox", "dog"]
@@ -200,7 +210,7 @@ def test_probabilities_are_softmaxed_logits() -> None:
     assert "must sum to one" in detector.predict(probabilities=[[0.5] * 4]).reason[0]
     with pytest.raises(MacsError, match="are probabilities, since every row sums to one; give them as probabilities"):
         macs.FeatureDetector("msp").calibrate(logits=softmax(VALIDATION))
-    with pytest.raises(MacsError, match="gives all rows the same confidence, as energy does to probabilities"):
+    with pytest.raises(MacsError, match="gives all rows the same confidence, 0, as energy does to probabilities"):
         macs.FeatureDetector("energy").calibrate(probabilities=softmax(VALIDATION))
     with pytest.raises(MacsError, match="take msp or gen"):
         macs.FeatureDetector("energy").calibrate(logits=np.log(softmax(VALIDATION)))
@@ -312,9 +322,12 @@ def test_it_is_evaluated_as_a_network_is() -> None:
         (lambda: macs.FeatureDetector("energy").calibrate(TRAIN), "judges logits; give logits, or a head"),
         (lambda: macs.FeatureDetector("vim").fit(TRAIN, logits=logits_of(TRAIN)), r"give them as head=\(W, b\)"),
         (lambda: macs.FeatureDetector("odin"), "needs the gradient of the network"),
+        (lambda: macs.FeatureDetector("caref").fit(TRAIN, logits=NEW), "rows of features and 60 of logits"),
+        (lambda: fitted().predict("new.npz"), "not a path; predict_files judges what is in files"),
+        (lambda: fitted().calibrate(VALIDATION[:50], outliers=UNNAMED), "outliers must be a dict of rows by name, not"),
         (
-            lambda: macs.FeatureDetector("auto").fit(TRAIN, logits=NEW, held_out=NEW),
-            "rows of features and 60 of logits",
+            lambda: fitted().evaluate({"features": NEW}, UNNAMED),
+            "OOD sets must be a dict of rows by name, not a ndarray",
         ),
         (lambda: macs.FeatureDetector("msp").calibrate(logits=NEW[:, :1]), "one column, so there is one class only"),
         (lambda: macs.FeatureDetector("msp").calibrate(logits=NEW[:5]), "takes at least 19 calibration rows"),
@@ -347,11 +360,15 @@ def test_what_cannot_be_meant_is_refused(call: Any, words: str) -> None:
         call()
 
 
+def test_a_classifier_that_is_sure_of_every_row_is_calibrated() -> None:
+    sure = np.tile([1.0, 0, 0], (60, 1))
+    detector = macs.FeatureDetector("msp").calibrate(probabilities=sure)
+    assert detector.predict(probabilities=[[1, 0, 0], [0.6, 0.4, 0]]).is_ood.tolist() == [False, True]
+
+
 def test_auto_is_for_images() -> None:
     with pytest.raises(MacsError, match="auto chooses among scores by looking at images"):
-        macs.FeatureDetector("auto").fit(TRAIN, logits=logits_of(TRAIN)).calibrate(
-            VALIDATION, logits=logits_of(VALIDATION)
-        )
+        macs.FeatureDetector("auto")
 
 
 def test_rows_are_split_as_images_are() -> None:

@@ -41,6 +41,7 @@ def test_joint_energy_keeps_rows_of_any_number_of_labels() -> None:
 @pytest.mark.parametrize(
     ("logits", "labels", "message"),
     [
+        ([[1, 2], [3]], [[1, 0]], "must be one array of numbers, but its rows differ"),
         (np.zeros((30, 2)), np.zeros((30, 3)), "zeros and ones of the shape of the logits"),
         (np.zeros((30, 2)), np.full((30, 2), 2), "zeros and ones"),
         (np.zeros((30, 2)), np.eye(30)[:, :2], r"these have fewer: 0 \(1\), 1 \(1\)"),
