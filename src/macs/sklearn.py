@@ -41,7 +41,7 @@ from macs import scores
 from macs.detector import FeatureDetector
 from macs.detector.calibration import ROWS, PValues, calibrate, images_needed, share_to_keep
 from macs.detector.rows import Rows
-from macs.predictions import joined
+from macs.predictions import Predictions, joined
 from macs.scores import Score
 
 __all__ = ["OODDetector", "auroc"]
@@ -273,9 +273,7 @@ class OODDetector(OutlierMixin, BaseEstimator):
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """Return the confidence of each row, higher for known rows."""
-        check_is_fitted(self, "detector_")
-        predictions, _ = self.detector_.asked(self._rows(self._validated(X, reset=False)).matched(self._columns))
-        return predictions.confidence.astype(np.float64)
+        return self._predictions(X).confidence.astype(np.float64)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return confidence minus threshold: 0 or more for rows that are called known."""
@@ -291,13 +289,12 @@ class OODDetector(OutlierMixin, BaseEstimator):
 
     def p_values(self, X: Any) -> NDArray[np.float64]:
         """Return the conformal p-value of each row, small for unknown rows."""
-        check_is_fitted(self, "detector_")
-        predictions, _ = self.detector_.asked(self._rows(self._validated(X, reset=False)).matched(self._columns))
-        return predictions.p_value.astype(np.float64)
+        return self._predictions(X).p_value.astype(np.float64)
 
-    @property
-    def _columns(self) -> Any:
-        return self.detector_.accepted
+    def _predictions(self, X: Any) -> Predictions:
+        check_is_fitted(self, "detector_")
+        rows = self._rows(self._validated(X, reset=False)).matched(self.detector_.accepted)
+        return self.detector_.asked(rows)[0]
 
 
 def outputs_of(estimator: Any, X: Any) -> dict[str, NDArray[np.float64]]:

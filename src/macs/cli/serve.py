@@ -32,9 +32,9 @@ def serve(
 ) -> None:
     """Serve a detector over HTTP, without torch: verdicts, metrics, and a web page to try it.
 
-    POST /v1/predict takes images as files of a form, as JSON with base64, or as the body itself; /v2 follows the Open
-    Inference Protocol, and /docs lists all routes. Only this machine can reach the service unless --host says
-    otherwise; docs/deploy.md explains how to run it for others.
+    POST /v1/predict takes images as files of a form, as JSON with base64, or as the body itself, and rows of features
+    or logits as JSON; /v2 follows the Open Inference Protocol, and /docs lists all routes. Only this machine can reach
+    the service unless --host says otherwise; docs/deploy.md explains how to run it for others.
 
         macs serve detector.onnx
         curl --data-binary @cat.png -H 'Content-Type: image/png' http://127.0.0.1:8000/v1/predict

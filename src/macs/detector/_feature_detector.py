@@ -1,6 +1,7 @@
 """FeatureDetector: a score and a threshold for the outputs of any model: logits, probabilities or features."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -220,7 +221,7 @@ class FeatureDetector(RowDetector, ScoredDetector[Rows]):
         unknown = by_name({} if outliers is None else outliers, "outliers")
         sets = {name: ready._usable(ready._rows(rows, name), "as outliers") for name, rows in unknown.items()}
         # A copy, since the score may be fitted on the way.
-        done = replace(ready)._become(ready)._calibrate(validation, keep, per_class, sets, others, progress=False)
+        done = copy(ready)._calibrate(validation, keep, per_class, sets, others, progress=False)
         assert done.p_values is not None  # since it is calibrated
         if ready.score.reads == "logits" and np.abs(done.p_values.confidences).max() < SAME:
             raise MacsError(
@@ -276,8 +277,7 @@ class FeatureDetector(RowDetector, ScoredDetector[Rows]):
             self.head is None and widths.probabilities,
             rows.names if takes_features else (),
         )
-        accepting = self._with(columns=columns)
-        accepting._become(self)
+        accepting = copy(self)
         accepting.columns = columns
         accepting._check_head(rows)
         return accepting

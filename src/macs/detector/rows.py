@@ -155,8 +155,8 @@ class Rows:
             raise MacsError(f"{name} has {len(made.features):,} rows of features and {len(made.logits):,} of {what}.")
         if made.logits is not None and not made.probabilities and sums_to_one(made.logits):
             raise MacsError(
-                f"The logits of {name} are probabilities, since every row sums to one; give them as "
-                "probabilities= or, in a file, as an array or columns of that name."
+                f"The logits of {name} are probabilities, since every row sums to one; give the logits, or "
+                "calibrate on probabilities= (in a file, an array or columns of that name)."
             )
         return made if labels is None else made._labelled(labels, tuple(map(str, classes)))
 
@@ -314,7 +314,7 @@ def by_name(given: Any, what: str) -> Mapping[str, Any]:
 def matrix(given: Any, what: str) -> Array:
     """An array of N rows of numbers; `what` begins the sentence about any other."""
     if isinstance(given, str | PathLike):
-        raise MacsError(f"{what} must be an array of numbers, not a path; predict_files judges what is in files.")
+        raise MacsError(f"{what} must be an array of numbers, not a text or a path; predict_files judges files.")
     if hasattr(given, "toarray") or getattr(given, "is_sparse", False):
         dense = ".toarray()" if hasattr(given, "toarray") else ".to_dense()"
         raise MacsError(f"{what} are sparse; give {dense} of them, or reduce them to fewer columns first.")
@@ -331,6 +331,8 @@ def matrix(given: Any, what: str) -> Array:
         )
     if array.dtype.kind not in "fiub":
         raise MacsError(f"{what} must be an array of numbers, not of {array.dtype}.")
+    if array.shape == (0,):  # of an empty list
+        raise MacsError(f"{what} have no rows; give one at least.")
     if array.ndim != 2:
         raise MacsError(
             f"{what} must have two dimensions, one row per input, but the shape is {array.shape}; "

@@ -190,7 +190,7 @@ def test_the_service_speaks_the_open_inference_protocol(client: TestClient, expe
         ({"features": [[1.0] * 13], "logits": [[1.0] * 3]}, "has 3 logits per row, but the detector was fitted to 4"),
         ({"features": [[1.0] * 13, [1.0]], "logits": [[1.0] * 4] * 2}, "lists of numbers, all equally long"),
         ({"features": [["a"] * 13], "logits": [[1.0] * 4]}, "lists of numbers, all equally long"),
-        ({"features": [], "logits": []}, "must have two dimensions"),
+        ({"features": [], "logits": []}, "have no rows; give one at least"),
         ({"images": []}, "A JSON body must be"),
     ],
 )

@@ -208,7 +208,9 @@ def test_probabilities_are_softmaxed_logits() -> None:
     ours, theirs = detector.predict(probabilities=softmax(NEW)), of_logits.predict(logits=logits_of(NEW))
     assert ours.confidence == pytest.approx(theirs.confidence, abs=1e-5)
     assert "must sum to one" in detector.predict(probabilities=[[0.5] * 4]).reason[0]
-    with pytest.raises(MacsError, match="are probabilities, since every row sums to one; give them as probabilities"):
+    with pytest.raises(
+        MacsError, match="are probabilities, since every row sums to one; give the logits, or calibrate on"
+    ):
         macs.FeatureDetector("msp").calibrate(logits=softmax(VALIDATION))
     with pytest.raises(MacsError, match="gives all rows the same confidence, 0, as energy does to probabilities"):
         macs.FeatureDetector("energy").calibrate(probabilities=softmax(VALIDATION))
@@ -296,6 +298,7 @@ def test_it_is_evaluated_as_a_network_is() -> None:
         (lambda: fitted().predict(logits=NEW), "but the data has no features"),
         (lambda: fitted().predict(), "the data has no arrays; give features="),
         (lambda: fitted().predict(NEW[:0]), "there is no row"),
+        (lambda: fitted().predict([]), "The features of the data have no rows; give one at least"),
         (lambda: fitted().predict(NEW[0]), "must have two dimensions.*give one row as an array of 1 x D"),
         (lambda: fitted().predict(NEW[None]), "flatten or pool"),
         (lambda: fitted().predict([[1, 2], [3]]), "its rows differ in length or in kind"),
@@ -323,7 +326,7 @@ def test_it_is_evaluated_as_a_network_is() -> None:
         (lambda: macs.FeatureDetector("vim").fit(TRAIN, logits=logits_of(TRAIN)), r"give them as head=\(W, b\)"),
         (lambda: macs.FeatureDetector("odin"), "needs the gradient of the network"),
         (lambda: macs.FeatureDetector("caref").fit(TRAIN, logits=NEW), "rows of features and 60 of logits"),
-        (lambda: fitted().predict("new.npz"), "not a path; predict_files judges what is in files"),
+        (lambda: fitted().predict("new.npz"), "not a text or a path; predict_files judges files"),
         (lambda: fitted().calibrate(VALIDATION[:50], outliers=UNNAMED), "outliers must be a dict of rows by name, not"),
         (
             lambda: fitted().evaluate({"features": NEW}, UNNAMED),
