@@ -25,6 +25,7 @@ CHECK = 0.2  # the share of the validation photographs on which the promise is c
 # held-out photographs, `auto` could not show that two scores are equivalent; docs/choosing.md says what the others are
 # worth.
 SCORES = ((400, "auto"), (80, "gen+knn"), (0, "knn"))
+NEIGHBOURS = 50  # of knn by default; with more than a class has, it ranks images worse
 FEW = 10  # training photographs of a class below which a word of caution is due
 NO_UNKNOWN_MEASURED = (
     "No unknown photographs are given, so the report measures on pictures that come with scikit-image; name yours with "
@@ -127,6 +128,9 @@ def plan(
     score = next(score for least, score in SCORES if (unchecked if check else found.val) >= least)
     if score != "knn" and 0.75 * found.val < images_needed(keep):
         score = "knn"  # with a quarter held out, too few photographs would be left to calibrate on
+    settings: tuple[str, ...] = ()
+    if "knn" in score and (neighbours := max(1, found.train // found.classes)) < NEIGHBOURS:
+        settings = ("--score.k", str(neighbours))
     if not check:
         remarks.append("There are too few photographs to hold some back and check the promise on them.")
     if found.fewest < FEW:
@@ -147,7 +151,7 @@ def plan(
             "Choose a score and a threshold" if score == "auto" else "Find the threshold",
             (
                 *("calibrate", run, "--keep", f"{keep:g}", *(["--check", f"{check:g}"] if check else [])),
-                *("--score", score, "--out", detector),
+                *("--score", score, *settings, "--out", detector),
             ),
         ),
     ]
@@ -192,9 +196,9 @@ def photographs_in(folder: Path) -> Photographs:
     first = parts.get("train", folder)
     classes = counted.get("train", counted.get("", {}))
     if not sum(classes.values()):
-        if loose := count(first):
+        if count(first):
             raise MacsError(
-                f"{folder} holds {loose} photographs but no folders; put the photographs of each class into a folder "
+                f"{folder} holds photographs but no folders; put the photographs of each class into a folder "
                 f"with its name, for example {folder / 'daisy'} and {folder / 'rose'}."
             )
         raise MacsError(

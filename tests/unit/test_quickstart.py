@@ -49,6 +49,16 @@ def test_outliers_are_trained_with_and_many_photographs_let_macs_choose(tmp_path
     assert calibrate[calibrate.index("--score") + 1] == "auto"
 
 
+@pytest.mark.parametrize(("each", "score", "k"), [(100, "gen+knn", None), (40, "gen+knn", "28"), (12, "knn", "8")])
+def test_with_few_photographs_per_class_knn_takes_as_many_neighbours_as_a_class_has(
+    tmp_path: Path, each: int, score: str, k: str | None
+) -> None:
+    steps = plan(folder_of(tmp_path / "photos", **{f"c{i}": each for i in range(15)}), keep=0.9, **START)
+    calibrate = words(steps, "calibrate")
+    assert calibrate[calibrate.index("--score") + 1] == score
+    assert (calibrate[calibrate.index("--score.k") + 1] if "--score.k" in calibrate else None) == k
+
+
 def test_a_divided_folder_is_taken_as_it_is(tmp_path: Path) -> None:
     for split, number in (("train", 60), ("val", 15), ("test", 20)):
         folder_of(tmp_path / split, a=number, b=number)
@@ -84,7 +94,7 @@ def test_a_folder_that_lacks_something_is_one_sentence(tmp_path: Path, classes: 
 
 def test_photographs_without_class_folders_are_explained(tmp_path: Path) -> None:
     Image.new("RGB", (2, 2)).save(tmp_path / "1.png")
-    with pytest.raises(MacsError, match="holds 1 photographs but no folders; put the photographs of each class"):
+    with pytest.raises(MacsError, match="holds photographs but no folders; put the photographs of each class"):
         plan(tmp_path, **START)
 
 

@@ -1,5 +1,6 @@
 """`macs evaluate`."""
 
+import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -206,7 +207,14 @@ def _draw(result: object, json: bool) -> None:
     """On a terminal, draw where the confidences of known and unknown images lie."""
     histogram = getattr(result, "histogram", None)
     if histogram is not None and not json and sys.stdout.isatty():
-        show(str(histogram), {}, as_json=False)
+        from macs.evaluation.histogram import ASCII, BLOCKS
+
+        try:
+            BLOCKS.encode(sys.stdout.encoding)
+            blocks = BLOCKS
+        except UnicodeEncodeError:
+            blocks = ASCII
+        show(histogram.drawn(shutil.get_terminal_size().columns, blocks), {}, as_json=False)
 
 
 def _public(

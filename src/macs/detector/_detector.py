@@ -15,7 +15,6 @@ from torch import nn
 from macs import nets, scores
 from macs.core.devices import device_of, explained
 from macs.core.errors import MacsError, first_line
-from macs.core.text import html_table
 from macs.data import ImageSet
 from macs.data.compatibility import few, same_classes
 from macs.data.conversion import to_images, to_sets
@@ -110,24 +109,9 @@ class Detector(ImageDetector, ScoredDetector[ImageSet], OnTheHub):
 
     def _repr_html_(self) -> str:
         """What the detector is and what it promises, as a notebook shows it."""
-        record = self.calibration
-        facts: list[tuple[str, str]] = [
-            ("network", nets.name_of(self.net)),
-            ("score", repr(self.score)),
-            ("classes", f"{len(self.classes)}: {few(self.classes)}" if self.classes else "of the calibration images"),
-        ]
-        if record is None:
-            return html_table([], [*facts, ("threshold", "none yet: call .calibrate(images)")], "Detector")
-        first = record.thresholds[0]
-        tau = "one per predicted class" if record.per_class else f"{first.value:.6g}"
-        facts += [
-            ("images", self.preparation.describe()),
-            ("calibrated on", f"{record.images:,} images of {record.data}"),
-            ("threshold", tau),
-            ("promise", f"keeps a new known image with a probability of at least {record.keep:.4g}"),
-            *(("check", str(check)) for check in record.checks),
-        ]
-        return html_table([], facts, "Detector")
+        classes = f"{len(self.classes)}: {few(self.classes)}" if self.classes else "of the calibration images"
+        prepared = [("images", self.preparation.describe())] if self.calibration else []
+        return self._as_table("Detector", [("network", nets.name_of(self.net)), ("classes", classes), *prepared])
 
     def to(self, device: torch.device | str) -> Self:
         """Move network and score to a device, in place as torch does, and return the detector."""

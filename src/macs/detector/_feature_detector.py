@@ -91,6 +91,10 @@ class FeatureDetector(RowDetector, ScoredDetector[Rows]):
     def __repr__(self) -> str:
         return f"<FeatureDetector {self.score!r}, {self._state}>"
 
+    def _repr_html_(self) -> str:
+        """What the detector is and what it promises, as a notebook shows it."""
+        return self._as_table("FeatureDetector", [("classes", few(self.classes))] if self.classes else [])
+
     def to(self, device: torch.device | str) -> Self:
         """Move score and head to a device, in place as torch does, and return the detector."""
         self.score.to(device)

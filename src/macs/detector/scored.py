@@ -5,7 +5,7 @@ themselves. The order of steps is here: what is held out, when a score is fitted
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
@@ -17,6 +17,7 @@ from torch import nn
 from macs import scores
 from macs.core.errors import MacsError
 from macs.core.settings import Span
+from macs.core.text import html_table
 from macs.data.compatibility import few, warn_of_guessing
 from macs.detector.base import BaseDetector
 from macs.detector.calibration import IMAGES, PValues, calibrate
@@ -101,6 +102,20 @@ class ScoredDetector(BaseDetector, Generic[I]):
     def _state(self) -> str:
         record = self.calibration
         return f"keeps {record.keep:.4g} of {record.data}" if record else "not calibrated"
+
+    def _as_table(self, caption: str, facts: Sequence[tuple[str, str]] = ()) -> str:
+        """These facts, the score, the threshold and its promise, as a notebook shows them."""
+        facts, record = [*facts, ("score", repr(self.score))], self.calibration
+        if record is None:
+            return html_table([], [*facts, ("threshold", f"none yet: call .calibrate({self.unit})")], caption)
+        promise = f"keeps a new known {self.unit[:-1]} with a probability of at least {record.keep:.4g}"
+        facts += [
+            ("calibrated on", f"{record.images:,} {self.unit} of {record.data}"),
+            ("threshold", "one per predicted class" if record.per_class else f"{record.thresholds[0].value:.6g}"),
+            ("promise", promise),
+            *(("check", str(check)) for check in record.checks),
+        ]
+        return html_table([], facts, caption)
 
     def save(self, path: str | Path) -> None:
         """Write everything into one .safetensors file, which `load` reads.
@@ -299,6 +314,6 @@ def hold_out(images: I, score: str, unit: str = IMAGES) -> tuple[I, I]:
     if len(images) < 4 * scores.FEWEST:
         raise MacsError(
             f"For {score}, a quarter of the {unit} is held out, so at least {4 * scores.FEWEST} are needed, but "
-            f"{images.name} has {len(images)}; give more."
+            f"{images.name} has {len(images)}; give more, or name another score, such as knn."
         )
     return images.split(scores.held_out_of(len(images)))

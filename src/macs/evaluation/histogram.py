@@ -5,7 +5,7 @@ photos/unknown  ▅█▇▅▃▁▁    600 images
                 4.1   12
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 BINS = 48
 BLOCKS = " ▁▂▃▄▅▆▇█"
+ASCII = " .:-=+*%#"  # for a terminal that cannot show blocks
+AXIS = "confidence"
 OUTSIDE = 0.5  # percent of all confidences beyond each end of the axis, which are drawn at that end
 LONGEST = 28  # letters of a set's name
 
@@ -42,20 +44,29 @@ class Histogram:
         return cls(low, high, counts)
 
     def __str__(self) -> str:
+        return self.drawn()
+
+    def drawn(self, width: int = 120, blocks: str = BLOCKS) -> str:
+        """Draw one line per set, or two where one does not fit into the width; a narrow window gets fewer bars."""
         from macs.evaluation.tables import short_names
 
         names = short_names(list(self.counts), LONGEST)
-        width = max(map(len, names))
-        lines = [
-            f"{name:<{width}}  {bar(counts)}  {sum(counts):,} images"
-            for name, counts in zip(names, self.counts.values(), strict=True)
-        ]
+        column = max(map(len, names))
+        sizes = [f"{sum(counts):,} images" for counts in self.counts.values()]
         low, high = f"{self.low:.3g}", f"{self.high:.3g}"
-        axis = f"{'':<{width}}  {low}{high:>{BINS - len(low)}}  confidence"
-        return "\n".join([*lines, axis])
+        if column + BINS + 4 + max(map(len, [*sizes, AXIS])) <= width:
+            bars = [bar(counts, blocks) for counts in self.counts.values()]
+            lines = [f"{n:<{column}}  {b}  {size}" for n, b, size in zip(names, bars, sizes, strict=True)]
+            return "\n".join([*lines, f"{'':<{column}}  {low}{high:>{BINS - len(low)}}  {AXIS}"])
+        together = next((each for each in (1, 2, 3, 4) if BINS // each <= width), 4)
+        lines = []
+        for name, size, counts in zip(names, sizes, self.counts.values(), strict=True):
+            joined = [sum(counts[i : i + together]) for i in range(0, BINS, together)]
+            lines += [f"{name}, {size}", bar(joined, blocks)]
+        return "\n".join([*lines, f"{low}{high:>{BINS // together - len(low)}}", AXIS])
 
 
-def bar(counts: tuple[int, ...]) -> str:
+def bar(counts: Sequence[int], blocks: str = BLOCKS) -> str:
     """Return one block per bin, as high as its share of the largest bin; a bin with any image is never empty."""
     most = max(counts)
-    return "".join(BLOCKS[0 if not count else max(1, round(8 * count / most))] for count in counts)
+    return "".join(blocks[0 if not count else max(1, round(8 * count / most))] for count in counts)

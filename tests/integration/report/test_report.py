@@ -29,7 +29,7 @@ from written import Written
 
 pytestmark = pytest.mark.filterwarnings("ignore:The network names", "ignore:The OOD set")
 
-VOID = {"meta", "link", "img", "input", "br"}
+VOID = {"meta", "wbr", "link", "img", "input", "br"}
 
 
 class Element:

@@ -2,10 +2,11 @@
 
 from xml.etree import ElementTree
 
+import numpy as np
 from torch import nn
 
 from macs.data import ImageSet
-from macs.detector import Detector
+from macs.detector import Detector, FeatureDetector
 from tiny import noise, stripes
 
 
@@ -19,6 +20,15 @@ def test_a_detector_shows_its_promise(detector: Detector, trained: nn.Module) ->
     assert facts["threshold"] == f"{detector.calibrated.thresholds[0].value:.6g}"
     assert "at least 0.9" in str(facts["promise"]) and facts["calibrated on"] == "100 images of stripes"
     assert "calibrate" in str([row[1] for row in cells(Detector(trained)._repr_html_()) if row[0] == "threshold"])
+
+
+def test_a_detector_of_rows_shows_its_promise() -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    detector = FeatureDetector("knn").fit(rows[:100])
+    assert ["threshold", "none yet: call .calibrate(rows)"] in cells(detector._repr_html_())
+    facts = {row[0]: row[1] for row in cells(detector.calibrate(rows[100:], keep=0.9)._repr_html_())}
+    assert facts["threshold"] == f"{detector.calibrated.thresholds[0].value:.6g}"
+    assert "a new known row" in str(facts["promise"]) and str(facts["calibrated on"]).startswith("100 rows")
 
 
 def test_verdicts_show_the_first_rows_and_count_all(detector: Detector) -> None:
