@@ -129,8 +129,10 @@ def _order(training: PaperTraining) -> tuple[float, ...]:
 
 def _title(training: PaperTraining, epochs: int) -> str:
     """Return the row's title; in the released loop over margins, with the epochs of all its trainings so far."""
+    if training.method == MSP.method:
+        return "plain classifier"
     title = _row(training).label if training.margin is None else f"MaCS, m = {training.margin:g}"
-    return f"{title}, {epochs * (training.round + 1)} epochs" if epochs and training.method != "msp" else title
+    return f"{title}, {epochs * (training.round + 1)} epochs" if epochs else title
 
 
 def _values(kept: Sequence[KeptTraining]) -> list[str]:
@@ -151,5 +153,7 @@ def _gaps(ours: Mapping[int, KeptTraining], theirs: Mapping[int, KeptTraining]) 
         a, b = ({seed: 100 * kept.mean(metric, near) for seed, kept in each.items()} for each in (ours, theirs))
         gap = paired_difference(a, b)
         assert gap is not None, "each seed has both"
-        gaps.append(f"{gap.mean:+.2f}" + ("" if math.isnan(gap.half_width) else f" ± {gap.half_width:.2f}"))
+        gaps.append(
+            f"{gap.mean:+.2f}".replace("-", "−") + ("" if math.isnan(gap.half_width) else f" ± {gap.half_width:.2f}")
+        )
     return [*gaps, "", ""]

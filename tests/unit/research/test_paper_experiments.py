@@ -53,7 +53,7 @@ def test_rows_are_means_over_seeds_and_end_with_the_paired_difference(tmp_path: 
     assert cells["OE"][:2] == ["87.50 ± 0.00", "25.00 ± 0.00"]
     assert cells["OE"][2:] == ["25.00 ± 0.00", "75.00 ± 0.00", "75.00 ± 0.00", "0.100, 0.200, 0.400"]
     assert cells["MaCS, m = 0.5"][:2] == ["93.75 ± 6.25", "12.50 ± 12.50"]
-    assert cells["MaCS − OE, 95% interval over 2 seeds"][1] == "-12.50 ± 158.83"
+    assert cells["MaCS − OE, 95% interval over 2 seeds"][1] == "−12.50 ± 158.83"
 
 
 def test_the_released_loop_is_named_by_its_epochs(tmp_path: Path) -> None:
