@@ -202,7 +202,7 @@ def summary(results: StudyResults) -> ResultTable:
     def training(found: RowResult, _: str) -> str:
         return "`--method auto` (ours)" if found.row.name == RECOMMENDED and is_auto(found) else found.row.title
 
-    return tabulated(lines.values(), {"training": training, **SCORE, **APART, **ACCURACY})
+    return tabulated(lines.values(), {"training": training, "learning rate": rate, **SCORE, **APART, **ACCURACY})
 
 
 def main(results: StudyResults) -> ResultTable:
