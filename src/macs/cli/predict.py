@@ -91,7 +91,7 @@ def predict(
     metadata, open_detector = detector_file(detector, net, score, provider, hardware)
     check_promise(metadata.calibration, threshold, fdr)  # before torch is imported
     opened = open_detector()
-    # Pillow warns of broken images as it meets them; their rows say why.
+    # Pillow warns of broken images as it meets them; the verdicts give the reason.
     warnings.filterwarnings("ignore", module="PIL")
     unit = metadata.calibration.unit
     read, count = Count(unit), Count(unit)
@@ -110,7 +110,7 @@ def predict(
     if out is not None:
         tell(f"{out} holds {count}.")
     elif count.failed:
-        tell(f"{count.failed:,} of {count.rows:,} {unit} could not be read; their rows say why.")
+        tell(f"{count.failed:,} of {count.rows:,} {unit} could not be read; the verdicts give the reason for each.")
     if count.failed:
         sys.exit(1)
     return None

@@ -130,7 +130,7 @@ def test_a_broken_file_gets_a_row_and_the_exit_code_says_so(
     rows = [json.loads(line) for line in captured.out.splitlines()]
     assert [row["is_ood"] is None for row in rows] == [False, True, True]
     assert "b.png" in rows[1]["reason"] and "gone.png" in rows[2]["reason"]
-    assert captured.err.strip() == "2 of 3 images could not be read; their rows say why."
+    assert captured.err.strip() == "2 of 3 images could not be read; the verdicts give the reason for each."
 
 
 def test_a_broken_file_whose_name_is_no_text_takes_nothing_with_it(
