@@ -459,7 +459,8 @@ def auto(results: StudyResults) -> str:
     recipe, options = found.trial.recipe, found.trial.recipe.options
     how = _listed({"learning rate": f"{recipe.lr:g}", **found.row.recipe})
     ours = f"{found.row.method} with {_listed(options)} ({how}), scored by {score}"
-    now = "which is `--method auto`" if is_auto(found) else f"whereas `--method auto` is {METHOD} with {_listed(SETTINGS)}"
+    differs = f"whereas `--method auto` is {METHOD} with {_listed(SETTINGS)}"
+    now = "which is `--method auto`" if is_auto(found) else differs
     return f"The rule chooses {ours}; {now}."
 
 
