@@ -169,7 +169,7 @@ def calibrate(
 
 def share_to_keep(keep: float) -> float:
     """Return the share; raise if no threshold can keep it."""
-    return Span(0, 1, open="both").hold("keep, the share of new ID images to keep, or confidence level,", keep)
+    return Span(0, 1, open="both").hold("keep, the share of new ID images to keep or confidence level,", keep)
 
 
 def rank(images: int, keep: float) -> int:

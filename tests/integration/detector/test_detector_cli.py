@@ -276,7 +276,7 @@ def mistakes(root: Path) -> list[tuple[list[object], str]]:
         (["reproduce", "all", "--nets", "wrn"], "no network in the paper called 'wrn'"),
         (["demo", "--out", root / "run"], "holds a run"),
         *(
-            (["calibrate", root / "run", *out, "--keep", x], "to keep must be above 0")
+            (["calibrate", root / "run", *out, "--keep", x], "confidence level, must be above 0")
             for x in ("nan", "1.5", "0", "inf")
         ),
         *((["calibrate", root / "run", *out, "--check", x], "--check, the share") for x in ("nan", "-1", "1", "inf")),

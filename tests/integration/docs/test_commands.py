@@ -45,6 +45,8 @@ PER_PAGE = {
 # Lines that do not run here, by their beginnings, and the tests that run them, or small ones like them.
 ELSEWHERE = {
     "macs reproduce study --data DATA": "tests/integration/research/test_study_cells.py",  # computes for days
+    "macs reproduce table1 --scale lab": "tests/integration/research/test_paper_runs.py",  # for hours
+    "macs reproduce ablation --scale lab": "tests/integration/research/test_paper_runs.py",
     "macs push": "tests/integration/detector/test_hub.py",
     "macs quickstart": "tests/unit/test_quickstart.py",  # takes minutes and pretrained weights
     "torchrun --standalone": "tests/integration/training/test_distributed.py",
