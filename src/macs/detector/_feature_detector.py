@@ -102,6 +102,10 @@ class FeatureDetector(RowDetector, ScoredDetector[Rows]):
         self.head = None if self.head is None else (self.head[0].to(device), self.head[1].to(device))
         return self
 
+    def _with(self, **changes: Any) -> Self:
+        """A copy with other values of some fields, on the same device: a new detector takes its head to the CPU."""
+        return super()._with(**changes).to(self.device)
+
     def fit(
         self,
         features: Any = None,

@@ -1,7 +1,8 @@
 """The experiments of docs/paper.md: one small file per training, and the tables that follow from them.
 
-After a reproduction, `keep_trainings` writes what each network says of the test images: 1 - confidence, in half
-precision, for each set (`id` and the OOD sets). JSON under `about` names the training, its recipe, ID accuracy, MCD on
+After a reproduction, `keep_trainings` writes what each network says of the test images, for each set (`id` and the OOD
+sets): 1 - confidence in half precision if confidences are probabilities, which is exact near 1, and otherwise the
+confidences in single precision. JSON under `about` names the training, its recipe, ID accuracy, MCD on
 the training images after each epoch, the hash of the weights, and the machine. The repository has such files in
 study/paper.
 """
@@ -61,7 +62,8 @@ class KeptTraining:
 def keep_trainings(done: Reproduction) -> None:
     """Write one file per finished training into the folder `trainings` of a reproduction's output."""
     for training, result in done.results.items():
-        values = {name: (1 - confidence).astype(np.float16) for name, confidence in result.confidences.items()}
+        shares = all(((values >= 0) & (values <= 1)).all() for values in result.confidences.values())
+        kept = {name: (1 - v).astype(np.float16) if shares else v for name, v in result.confidences.items()}
         about = {
             "training": asdict(training),
             "recipe": asdict(done.setup.finetuning(training)),
@@ -71,7 +73,7 @@ def keep_trainings(done: Reproduction) -> None:
             "made_with": machine(),
         }
         file = done.setup.out / "trainings" / f"{training.name}.npz"
-        save_arrays(file, {"about": np.array(json.dumps(about)), **values})
+        save_arrays(file, {"about": np.array(json.dumps(about)), **kept})
 
 
 def kept_training(file: Path) -> KeptTraining:
@@ -80,7 +82,8 @@ def kept_training(file: Path) -> KeptTraining:
         check_unpacked(file, MOST)
         with np.load(file) as saved:
             about = json.loads(str(saved["about"]))
-            values = {name: 1 - saved[name].astype(np.float64) for name in saved.files if name != "about"}
+            arrays = {name: saved[name] for name in saved.files if name != "about"}
+        values = {name: 1 - v.astype(np.float64) if v.dtype == np.float16 else v for name, v in arrays.items()}
         fields = about["training"]
         settings = tuple((key, value) for key, value in fields["settings"])
         return KeptTraining(PaperTraining(**{**fields, "settings": settings}), about, values)
@@ -142,7 +145,7 @@ def _values(kept: Sequence[KeptTraining]) -> list[str]:
 
     columns = [over_seeds(each.mean(metric, near) for each in kept) for metric, near in COLUMNS.values()]
     mcd = np.mean([each.about["mcd"] for each in kept], axis=0)
-    shown = ", ".join(f"{mcd[epoch]:.3f}" for epoch in sorted({0, (len(mcd) - 1) // 2, len(mcd) - 1}) if len(mcd))
+    shown = ", ".join(f"{mcd[epoch]:.4f}" for epoch in sorted({0, (len(mcd) - 1) // 2, len(mcd) - 1}) if len(mcd))
     return [*columns, over_seeds(each.about["accuracy"] for each in kept), shown or "–"]
 
 

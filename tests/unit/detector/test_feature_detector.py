@@ -244,6 +244,20 @@ def test_saved_and_loaded_it_gives_the_same_verdicts(tmp_path: Path) -> None:
         macs.Detector.load(tmp_path / "d.safetensors")
 
 
+def test_a_calibration_leaves_the_head_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It made the head anew on the CPU. No other device is here, so this notes what is moved where."""
+    detector, moved = macs.FeatureDetector("energy", HEAD).to("cpu:0"), list[torch.device]()
+    to = macs.FeatureDetector.to
+
+    def noted(made: macs.FeatureDetector, device: torch.device) -> macs.FeatureDetector:
+        moved.append(device)
+        return to(made, device)
+
+    monkeypatch.setattr(macs.FeatureDetector, "to", noted)
+    detector.calibrate(VALIDATION)
+    assert moved == [torch.device("cpu:0")]
+
+
 def test_a_pending_sum_is_completed_by_the_calibration() -> None:
     detector = macs.FeatureDetector("energy+knn", head=HEAD).fit(TRAIN)
     assert "unfitted" in repr(detector)

@@ -43,6 +43,13 @@ def test_a_kept_training_says_what_the_network_said(tmp_path: Path) -> None:
     assert again.mean("fpr95", near=True) == 3 / 4
 
 
+def test_energies_are_kept_exactly(tmp_path: Path) -> None:
+    """Half precision made ties of them."""
+    unlike = result([9.6214, 9.6215])
+    (file,) = kept(tmp_path, {OE: unlike})
+    assert (kept_training(file).confidences["svhn"] == unlike.confidences["svhn"]).all()
+
+
 def test_rows_are_means_over_seeds_and_end_with_the_paired_difference(tmp_path: Path) -> None:
     # Per seed: AUROC 7/8 and FPR95 1/4, or 8/8 and 0. Differences of FPR95: -25 and 0, so -12.5 ± 12.706 * 12.5.
     worse, better = result([0.65, 0.5]), result([0.5, 0.4])
@@ -51,7 +58,7 @@ def test_rows_are_means_over_seeds_and_end_with_the_paired_difference(tmp_path: 
     cells = {row[0][0]: [text for text, _ in row[1:]] for row in table.sections[""]}
     assert table.header[0] == "10 epochs of 10,000 + 10,000"
     assert cells["OE"][:2] == ["87.50 ± 0.00", "25.00 ± 0.00"]
-    assert cells["OE"][2:] == ["25.00 ± 0.00", "75.00 ± 0.00", "75.00 ± 0.00", "0.100, 0.200, 0.400"]
+    assert cells["OE"][2:] == ["25.00 ± 0.00", "75.00 ± 0.00", "75.00 ± 0.00", "0.1000, 0.2000, 0.4000"]
     assert cells["MaCS, m = 0.5"][:2] == ["93.75 ± 6.25", "12.50 ± 12.50"]
     assert cells["MaCS − OE, 95% interval over 2 seeds"][1] == "−12.50 ± 158.83"
 
